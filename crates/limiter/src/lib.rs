@@ -1,0 +1,4 @@
+//! Placeholder: the public surface, filled in next.
+mod call;
+
+pub use call::*;
