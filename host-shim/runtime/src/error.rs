@@ -1,0 +1,133 @@
+//! What can go wrong, by phase. Every text says what was found, what was expected and what to do.
+
+use std::path::PathBuf;
+
+/// A component file that cannot be used. Nothing has been run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read ({source}); expected a component of package dsh:plugin@0.1.0 there", path.display())]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is larger than a component may be.
+    #[error("the file has {size} bytes, more than the {bound} a component may have")]
+    TooLarge {
+        /// Its size.
+        size: u64,
+        /// The greatest size.
+        bound: u64,
+    },
+    /// The file is not WebAssembly at all.
+    #[error("the file is not WebAssembly: it begins with {found}, expected `\\0asm`")]
+    Foreign {
+        /// Its first bytes.
+        found: String,
+    },
+    /// A core module where a component was expected.
+    #[error("the file is a WebAssembly core module, expected a component; make one of it with `cargo xtask component`")]
+    CoreModule,
+    /// WebAssembly that ends early or breaks the format's rules.
+    #[error("the file is not a valid component: {reason}; it may be truncated, fetch or build it again")]
+    Invalid {
+        /// What the parser says.
+        reason: String,
+    },
+    /// An import that no plugin may have.
+    #[error("the component wants `{import}` from its host; this host lends {lent} and nothing else{hint}")]
+    ForeignImport {
+        /// The import.
+        import: String,
+        /// What may be imported.
+        lent: &'static str,
+        /// What to do about it, if it is a known case.
+        hint: &'static str,
+    },
+    /// Built against another version of the contract.
+    #[error("the component speaks {found}, this host speaks {expected}; rebuild it against wit/ of this version, or update the host")]
+    WrongVersion {
+        /// The interface and version found.
+        found: String,
+        /// The version of this host.
+        expected: &'static str,
+    },
+    /// Exports that are neither of the two worlds.
+    #[error("the component exports {found}; expected {expected}")]
+    WrongExports {
+        /// The exports found.
+        found: String,
+        /// Those of the nearest world.
+        expected: String,
+    },
+    /// The names are right and a type behind one of them is not, or the compiler refuses the code.
+    #[error("the component does not fit the contract: {reason}; rebuild it against wit/ of this version")]
+    Mismatch {
+        /// What the compiler or linker says.
+        reason: String,
+    },
+}
+
+/// A component that cannot be brought to work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No instance can be made of it within the limits.
+    #[error("the component cannot be instantiated: {reason}")]
+    Instantiate {
+        /// What was in the way.
+        reason: String,
+    },
+    /// It trapped before it could take a call.
+    #[error("the component failed while starting: {0}")]
+    Fault(#[from] Fault),
+    /// It refuses the configuration.
+    #[error("the configuration is refused: {}", crate::error::list(problems))]
+    Config {
+        /// Row, field and reason of each.
+        problems: Vec<crate::Problem>,
+    },
+}
+
+/// A configuration that is not in force; the one before it still is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigureError {
+    /// The component refuses it.
+    #[error("the configuration is refused: {}", crate::error::list(problems))]
+    Refused {
+        /// Row, field and reason of each.
+        problems: Vec<crate::Problem>,
+    },
+    /// The component failed over it, or there is no working one.
+    #[error("the configuration cannot be applied: {0}")]
+    Fault(Fault),
+}
+
+/// How an instance died.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It ran longer than a call may.
+    #[error("stopped after running longer than {0} ms in one call")]
+    Deadline(u64),
+    /// It was refused memory and gave up.
+    #[error("stopped after asking for more than {bound} bytes of memory ({reason})")]
+    Memory {
+        /// The limit.
+        bound: usize,
+        /// The trap that followed.
+        reason: String,
+    },
+    /// It trapped.
+    #[error("trapped: {0}")]
+    Trap(String),
+}
+
+pub(crate) fn list(problems: &[crate::Problem]) -> String {
+    let lines: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
+    lines.join("; ")
+}
