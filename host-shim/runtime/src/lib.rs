@@ -81,14 +81,14 @@ pub struct Limits {
 }
 
 /// How a plugin begins.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// What it may use.
     pub limits: Limits,
     /// Its configuration, a JSON object.
     pub config: String,
     /// What to do if that is wrong in places.
-    pub mode: Option<Mode>,
+    pub mode: Mode,
 }
 
 impl Default for Limits {
