@@ -1,0 +1,292 @@
+/**
+ * Drives a real harness: a home of its own under the system's temporary folder, our package installed the way a user
+ * installs it, `dsh` as a child process.
+ */
+import { spawn, execFile, type ChildProcess } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { EventEmitter, once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { delimiter, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+
+/** The shipped profiles: one answers a prompt and exits, the other serves its API. */
+export type Profile = 'headless' | 'web';
+
+/** One entry of a profile's patch layer. */
+export type Patch = Readonly<Record<string, unknown>>;
+
+/** The only route of the tests: the mock's provider and its one model. */
+export const PROVIDER = 'mock';
+export const MODEL = 'model';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const bin = join(root, 'node_modules/@deepseek-ai/dsh/lib/bin.js');
+
+/** The package under test; `cargo xtask` says where it built it. */
+export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
+
+/** Our package's name, and the id of its row. */
+export const NAME = '@creait/dsh-gen-limit';
+export const ROW = 'gen-limit';
+
+/** A limit on the mock's model. */
+export function limit(max: number): Patch {
+  return { limits: [{ provider: PROVIDER, model: MODEL, max }] };
+}
+
+/** What a home is made of. */
+export interface HomeOptions {
+  readonly baseUrl: string;
+  readonly profile: Profile;
+  /** Tarballs to install; ours unless told otherwise. */
+  readonly packages?: readonly string[];
+  /** Configuration of our row; without it the row stands as the package inserts it. */
+  readonly config?: Patch;
+  /** More entries of the patch layer. */
+  readonly patches?: readonly Patch[];
+  readonly contextWindow?: number;
+}
+
+/** A harness home. */
+export class Home {
+  readonly dir: string;
+  readonly profile: Profile;
+
+  private constructor(dir: string, profile: Profile) {
+    this.dir = dir;
+    this.profile = profile;
+  }
+
+  /** A fresh home: settings for the mock provider, packages installed, row configured. */
+  static async make(options: HomeOptions): Promise<Home> {
+    const dir = await mkdtemp(join(tmpdir(), 'gen-limit-'));
+    const home = new Home(dir, options.profile);
+    await cp(await template(options.profile, options.packages ?? [PACKAGE]), dir, {
+      recursive: true,
+      verbatimSymlinks: true,
+    });
+    await mkdir(home.workspace);
+    await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings(options)));
+    const own = options.config === undefined ? [] : [{ id: ROW, config: options.config }];
+    await home.patch([...own, ...(options.patches ?? [])]);
+    return home;
+  }
+
+  /** The folder agents work in. */
+  get workspace(): string {
+    return join(this.dir, 'workspace');
+  }
+
+  /** The profile's folder. */
+  get profileDir(): string {
+    return join(this.dir, 'profiles', this.profile);
+  }
+
+  /** Our package as installed in the profile. */
+  get installed(): string {
+    return join(this.profileDir, 'node_modules', NAME);
+  }
+
+  /** Replaces the profile's patch layer in one step; a running harness takes it up by itself. */
+  async patch(entries: readonly Patch[]): Promise<void> {
+    const file = join(this.profileDir, 'cordis.patch.yml');
+    // Any JSON document is YAML too.
+    await writeFile(`${file}.next`, JSON.stringify(entries, null, 2));
+    await rename(`${file}.next`, file);
+  }
+
+  /** Turns our bundle's row into one that the patch layer inserts, so that it can be renamed and taken out. */
+  async ownRow(): Promise<void> {
+    const file = join(this.profileDir, 'package.json');
+    const manifest = JSON.parse(await readFile(file, 'utf8')) as { dsh: { profile: { bundles: string[] } } };
+    manifest.dsh.profile.bundles = manifest.dsh.profile.bundles.filter((bundle) => bundle !== NAME);
+    await writeFile(file, JSON.stringify(manifest));
+  }
+
+  /** Where the plugin writes what it decides. */
+  get traceFile(): string {
+    return join(this.dir, 'trace.jsonl');
+  }
+
+  /** The plugin's trace so far. */
+  async trace(): Promise<TraceLine[]> {
+    const text = await readFile(this.traceFile, 'utf8').catch(() => '');
+    return text.split('\n').filter(Boolean).map((line) => JSON.parse(line) as TraceLine);
+  }
+
+  /** Deletes the home. */
+  async remove(): Promise<void> {
+    await rm(this.dir, { recursive: true, force: true, maxRetries: 3 });
+  }
+}
+
+/** One line of the plugin's trace. */
+export interface TraceLine {
+  readonly t: number;
+  readonly event: 'admit' | 'wait' | 'settled' | 'deny' | 'finish' | 'stats';
+  readonly id?: number;
+  readonly kind?: 'stream' | 'spawn';
+  readonly session?: string;
+  readonly route?: string;
+  readonly result?: string;
+  readonly reason?: string;
+  readonly waitedMs?: number;
+  readonly [key: string]: unknown;
+}
+
+/** A harness process. Emits `line` for each line it writes to stderr or stdout. */
+export class Dsh extends EventEmitter<{ line: [string] }> {
+  stdout = '';
+  stderr = '';
+  readonly exited: Promise<number>;
+
+  readonly #child: ChildProcess;
+  #url = '';
+
+  private constructor(home: Home, args: readonly string[], env: NodeJS.ProcessEnv) {
+    super();
+    this.setMaxListeners(0);
+    this.#child = spawn(process.execPath, [bin, ...args], {
+      cwd: home.workspace,
+      env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile, ...env },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    for (const name of ['stdout', 'stderr'] as const) {
+      this.#child[name]?.setEncoding('utf8').on('data', (text: string) => {
+        this[name] += text;
+        this.emit('line', text);
+      });
+    }
+    this.exited = once(this.#child, 'close').then(([code, signal]) => (code ?? `${signal}`) as number);
+    void this.exited.then(() => this.emit('line', ''));
+  }
+
+  /** Answers one prompt and exits. */
+  static headless(home: Home, prompt: string, env: NodeJS.ProcessEnv = {}): Dsh {
+    return new Dsh(home, ['--profile', 'headless', prompt], env);
+  }
+
+  /** Serves the web profile's API on a free port. */
+  static async web(home: Home, env: NodeJS.ProcessEnv = {}): Promise<Dsh> {
+    const dsh = new Dsh(home, ['web', '--no-open', '--port', '0'], env);
+    const printed = (): string | undefined => /https?:\/\/127\.0\.0\.1:\d+/.exec(dsh.stdout + dsh.stderr)?.[0];
+    await dsh.until('the address of the web profile', () => printed() !== undefined);
+    dsh.#url = printed() ?? '';
+    return dsh;
+  }
+
+  /** The process id. */
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** Where the web profile listens. */
+  get url(): string {
+    return this.#url;
+  }
+
+  /** Resolves when `reached` holds, looking after every output. */
+  async until(what: string, reached: () => boolean, patienceMs = 30_000): Promise<void> {
+    const gaveUp = AbortSignal.timeout(patienceMs);
+    while (!reached()) {
+      if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
+        await this.exited;
+        if (reached()) return;
+        throw new Error(`dsh ended before ${what}\n${this.stdout}\n${this.stderr}`);
+      }
+      try {
+        await once(this, 'line', { signal: gaveUp });
+      } catch (cause) {
+        throw new Error(`dsh: no ${what} within ${patienceMs} ms\n${this.stdout}\n${this.stderr}`, { cause });
+      }
+    }
+  }
+
+  /** Calls a method of the web profile's API. */
+  async call<T>(method: string, payload: unknown): Promise<T> {
+    const response = await fetch(`${this.#url}/api/${method}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ type: 'client-request', rpcId: randomUUID(), method, payload }),
+    });
+    const text = await response.text();
+    const answer = JSON.parse(text) as { result?: { ok?: boolean; value?: T } };
+    if (answer.result?.value === undefined) throw new Error(`${method}: ${response.status} ${text}`);
+    return answer.result.value;
+  }
+
+  /** Opens a session and sends it a prompt; gives the harness's id of the session. */
+  async prompt(text: string, session?: string): Promise<string> {
+    const sessionId =
+      session ??
+      (await this.call<{ sessionId: string }>('session.create', { cwd: process.cwd() })).sessionId;
+    await this.call('session.prompt', { sessionId, mode: 'queue', content: [{ type: 'text', text }] });
+    return sessionId;
+  }
+
+  /** Sends a signal and waits for the end. */
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
+    this.#child.kill(signal);
+    const forced = setTimeout(() => this.#child.kill('SIGKILL'), 10_000);
+    const code = await this.exited;
+    clearTimeout(forced);
+    return code;
+  }
+}
+
+/** The environment of every child process: this Node and pnpm, nothing of the user's harness. */
+function environment(home: string): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    PATH: [dirname(process.execPath), process.env['PATH'] ?? ''].join(delimiter),
+    DSH_HOME: home,
+    DSH_TELEMETRY_DISABLED: '1',
+    E2E_KEY: 'none',
+    pnpm_config_fetch_retries: '0',
+  };
+}
+
+function settings({ baseUrl, contextWindow = 100_000 }: HomeOptions): unknown {
+  return {
+    'llm-pi-ai': {
+      providers: {
+        [PROVIDER]: {
+          api: 'openai-completions',
+          baseURL: baseUrl,
+          apiKeyEnv: 'E2E_KEY',
+          streamIdleTimeoutMs: 300_000,
+          models: [{ id: MODEL, contextWindow, maxTokens: 1_000 }],
+        },
+      },
+    },
+    'agent-default-model': { provider: PROVIDER, model: MODEL },
+    // The harness itself starts at most ten tool calls of one message at once; here only our limits may bind.
+    'agent-loop': { maxParallelToolCalls: 64 },
+  };
+}
+
+const templates = new Map<string, Promise<string>>();
+
+/** A home with the packages installed, made once per process; tests work on copies. */
+function template(profile: Profile, packages: readonly string[]): Promise<string> {
+  const key = [profile, ...packages].join('\n');
+  let made = templates.get(key);
+  if (made === undefined) {
+    made = install(profile, packages);
+    templates.set(key, made);
+  }
+  return made;
+}
+
+async function install(profile: Profile, packages: readonly string[]): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), 'gen-limit-template-'));
+  process.once('exit', () => rmSync(dir, { recursive: true, force: true }));
+  const dsh = (...args: string[]) =>
+    promisify(execFile)(process.execPath, [bin, ...args], { env: environment(dir), cwd: dir });
+  await dsh('--profile', profile, '--dump-default-config');
+  for (const tarball of packages) await dsh('plugin', '--profile', profile, 'add', tarball);
+  return dir;
+}
