@@ -1,2 +1,83 @@
-//! Developer tasks.
-fn main() {}
+//! Developer tasks: build, demonstrate, test and pack the product.
+//!
+//! Everything a clean clone lacks is installed into `target/`, once, so that a machine with Rust, any Node and npm is
+//! enough. Progress goes to stderr; what a task answers goes to stdout.
+
+mod addon;
+mod check;
+mod component;
+mod pack;
+mod progress;
+mod rings;
+mod shell;
+mod tools;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+
+const USAGE: &str = "\
+Usage: cargo xtask <task>
+
+  setup                  install what the tasks below need: Node, pnpm, the JavaScript workspace
+  component              build both components and check them against wit/
+  addon                  build host-shim/node/gen-limit.node
+  pack [--release]       build target/package/creait-dsh-gen-limit.tgz
+  demo [options]         a fan-out in a real harness, drawn live (--help lists the options)
+  test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh
+  check                  formatting, lints, types, generated files
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let root = root()?;
+    let (task, rest) = arguments.split_first().map_or(("", arguments), |(task, rest)| (task.as_str(), rest));
+    let options: Vec<&str> = rest.iter().map(String::as_str).collect();
+    match (task, options.as_slice()) {
+        ("setup", []) => tools::install(&root).map(drop)?,
+        ("component", []) => {
+            for variant in [component::Variant::Release, component::Variant::Chaos] {
+                component::build(&root, variant)?;
+            }
+        }
+        ("addon", []) => println!("{}", addon::build(&root, addon::Profile::Dev)?.display()),
+        ("pack", []) => println!("{}", pack::build(&root, addon::Profile::Dev)?.display()),
+        ("pack", ["--release"]) => println!("{}", pack::build(&root, addon::Profile::Release)?.display()),
+        ("demo", _) => return demo(&root, rest),
+        ("test", []) => return Ok(rings::run(&root, &rings::ALL)),
+        ("test", ["--ring", name]) => return Ok(rings::run(&root, &[rings::Ring::named(name)?])),
+        ("check", []) => return check::run(&root),
+        ("" | "help" | "--help", _) => print!("{USAGE}"),
+        _ => bail!("not understood: {}\n\n{USAGE}", arguments.join(" ")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs the plugin and hands over to the demonstration itself, which is TypeScript beside the end-to-end tests.
+fn demo(root: &Path, options: &[String]) -> anyhow::Result<ExitCode> {
+    let tools = tools::install(root)?;
+    let plain = ["--no-plugin", "--help"];
+    if !options.iter().any(|option| plain.contains(&option.as_str())) {
+        pack::build(root, addon::Profile::Dev)?;
+    }
+    let status = tools.node(root).arg("tests/e2e/demo.ts").args(options).status().context("node")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn root() -> anyhow::Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = manifest.ancestors().nth(2).context("xtask stands two folders below the root")?;
+    Ok(root.to_path_buf())
+}

@@ -1,0 +1,44 @@
+//! What a change has to satisfy besides its tests: formatting, lints, types, licences, generated files.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use crate::progress::step;
+use crate::shell::{self, ask, cargo};
+use crate::{component, tools};
+
+/// Runs every check, also after one has failed.
+pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
+    let tools = tools::install(root)?;
+    // The packages that embed the component do not compile without it.
+    component::build(root, component::Variant::Release)?;
+    let mut checks: Vec<(&str, Command)> = Vec::new();
+    let mut fmt = cargo(root);
+    fmt.args(["fmt", "--all", "--check"]);
+    checks.push(("formatting", fmt));
+    let mut clippy = cargo(root);
+    clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    checks.push(("lints", clippy));
+    for project in ["host-shim/dsh", "tests/e2e"] {
+        let mut tsc = tools.workspace_bin(root, "tsc");
+        tsc.args(["--project", project]);
+        checks.push((
+            if project == "tests/e2e" { "types of the end-to-end tests" } else { "types of the plugin" },
+            tsc,
+        ));
+    }
+    let mut generated = tools.node(root);
+    generated.args(["host-shim/node/types.mjs", "--check"]);
+    checks.push(("generated files", generated));
+    if ask(cargo(root).args(["deny", "--version"])).is_some() {
+        let mut deny = cargo(root);
+        deny.args(["deny", "check", "bans", "licenses", "sources"]);
+        checks.push(("licences and sources", deny));
+    } else {
+        eprintln!("SKIPPED licences and sources: cargo-deny is not installed");
+    }
+    let failed = checks.into_iter().filter_map(|(what, mut command)| {
+        step(what, || shell::run(&mut command)).err().map(|error| eprintln!("error: {error:#}"))
+    });
+    Ok(if failed.count() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

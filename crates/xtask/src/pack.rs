@@ -1,0 +1,39 @@
+//! The npm package: plugin, component and addon in one tarball.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::addon::Profile;
+use crate::progress::step;
+use crate::{addon, component, shell, tools};
+
+/// Builds everything the package holds and packs it; gives the path of the tarball.
+pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
+    let tools = tools::install(root)?;
+    let wasm = component::build(root, component::Variant::Release)?;
+    let addon = addon::build(root, profile)?;
+    let plugin = root.join("host-shim/dsh");
+    step("packing", || {
+        shell::run(tools.pnpm(root).args(["--filter", "./host-shim/dsh", "--silent", "run", "build"]))?;
+        let stage = root.join("target/package/stage");
+        if stage.exists() {
+            fs::remove_dir_all(&stage)?;
+        }
+        fs::create_dir_all(stage.join("dist"))?;
+        let place = |from: PathBuf, to: &str| {
+            fs::copy(&from, stage.join(to)).with_context(|| format!("copying {}", from.display())).map(drop)
+        };
+        for name in ["package.json", "cordis.patch.yml", "dist/index.js"] {
+            place(plugin.join(name), name)?;
+        }
+        place(wasm, "gen-limit.wasm")?;
+        place(addon, "gen-limit.node")?;
+        place(root.join("README.md"), "README.md")?;
+        place(root.join("LICENSE"), "LICENSE")?;
+        let tarball = root.join("target/package/creait-dsh-gen-limit.tgz");
+        shell::run(tools.pnpm(&stage).args(["pack", "--silent", "--out"]).arg(&tarball))?;
+        Ok(tarball)
+    })
+}

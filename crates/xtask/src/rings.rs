@@ -1,0 +1,226 @@
+//! The test rings, cheap first, and one count over all of them.
+//!
+//! A ring is one or more test runners. What they report is shown as it comes and added up; a runner that fails without
+//! naming a failed test, does not build, or runs no test at all, counts as one failure. A ring whose tools are missing
+//! is skipped with a line that says why, except in CI, where that is a failure as well.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::bail;
+
+use crate::tools::Tools;
+use crate::{addon, component, pack, shell, tools};
+
+/// One ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ring {
+    /// The state machine, and these tasks.
+    Limiter,
+    /// The built component under wasmtime.
+    Component,
+    /// The runtime library.
+    Runtime,
+    /// The addon and the plugin in Node, on real Cordis.
+    Addon,
+    /// A real harness and a model server.
+    Dsh,
+}
+
+/// All rings, in the order they run.
+pub const ALL: [Ring; 5] = [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh];
+
+impl Ring {
+    /// The ring of that name.
+    pub fn named(name: &str) -> anyhow::Result<Self> {
+        let Some(ring) = ALL.into_iter().find(|ring| ring.name() == name) else {
+            bail!("no ring is called {name}; there are {}", ALL.map(Ring::name).join(", "));
+        };
+        Ok(ring)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Limiter => "limiter",
+            Self::Component => "component",
+            Self::Runtime => "runtime",
+            Self::Addon => "addon",
+            Self::Dsh => "dsh",
+        }
+    }
+
+    fn missing(self, root: &Path) -> Option<String> {
+        match self {
+            Self::Limiter | Self::Component | Self::Runtime => None,
+            Self::Addon | Self::Dsh => tools::missing(root),
+        }
+    }
+
+    fn run(self, root: &Path) -> anyhow::Result<Count> {
+        let components = || {
+            component::build(root, component::Variant::Release)?;
+            component::build(root, component::Variant::Chaos)
+        };
+        match self {
+            Self::Limiter => cargo_test(root, &["limiter", "xtask"]),
+            Self::Component => {
+                components()?;
+                cargo_test(root, &["component-tests"])
+            }
+            Self::Runtime => {
+                components()?;
+                cargo_test(root, &["gen-limit-runtime"])
+            }
+            Self::Addon => {
+                let tools = tools::install(root)?;
+                components()?;
+                addon::build(root, addon::Profile::Dev)?;
+                let node = node_test(root, &tools, "host-shim/node/test/*.test.ts", &[])?;
+                let dsh = node_test(root, &tools, "host-shim/dsh/test/*.test.ts", &[])?;
+                Ok(node.and(dsh))
+            }
+            Self::Dsh => {
+                let tools = tools::install(root)?;
+                components()?;
+                pack::build(root, addon::Profile::Dev)?;
+                // Each file keeps a harness or two running; more at once only wait for the processor.
+                node_test(root, &tools, "tests/e2e/*.test.ts", &["--test-concurrency=3"])
+            }
+        }
+    }
+}
+
+/// Runs the rings; the last line of stdout is the count.
+pub fn run(root: &Path, rings: &[Ring]) -> ExitCode {
+    let mut total = Count::default();
+    for &ring in rings {
+        let name = ring.name();
+        println!("── ring: {name}");
+        if let Some(why) = ring.missing(root) {
+            println!("SKIPPED {name}: {why}");
+            total.failed += u64::from(env::var_os("CI").is_some());
+            continue;
+        }
+        match ring.run(root) {
+            Ok(count) => total = total.and(count),
+            Err(error) => {
+                println!("FAILED {name}: {error:#}");
+                total.failed += 1;
+            }
+        }
+    }
+    println!("{} passed, {} failed", total.passed, total.failed);
+    if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Tests that ran.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Count {
+    passed: u64,
+    failed: u64,
+}
+
+impl Count {
+    fn and(self, other: Self) -> Self {
+        Self { passed: self.passed + other.passed, failed: self.failed + other.failed }
+    }
+}
+
+fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
+    let mut command = shell::cargo(root);
+    command.args(["test", "--no-fail-fast"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    runner(&mut command, cargo_line)
+}
+
+fn node_test(root: &Path, tools: &Tools, pattern: &str, options: &[&str]) -> anyhow::Result<Count> {
+    let mut command = tools.node(root);
+    command.args(["--test", "--test-reporter=spec"]).args(options).arg(pattern);
+    runner(&mut command, node_line)
+}
+
+/// Runs one test runner and reads its counts; an end that no count explains is a failure of its own.
+fn runner(command: &mut Command, read: fn(&str) -> Count) -> anyhow::Result<Count> {
+    let mut count = Count::default();
+    let succeeded = shell::follow(command, |line| count = count.and(read(line)))?;
+    if count == Count::default() {
+        bail!("no test ran");
+    }
+    if !succeeded && count.failed == 0 {
+        count.failed = 1;
+    }
+    Ok(count)
+}
+
+/// `test result: ok. 3 passed; 0 failed; 1 ignored; …`
+fn cargo_line(line: &str) -> Count {
+    let Some(counts) = line.strip_prefix("test result: ") else { return Count::default() };
+    let words: Vec<&str> = counts.split_whitespace().collect();
+    let of = |kind: &str| {
+        words
+            .windows(2)
+            .find(|pair| pair[1].trim_end_matches(';') == kind)
+            .and_then(|pair| pair[0].parse().ok())
+    };
+    Count { passed: of("passed").unwrap_or(0), failed: of("failed").unwrap_or(0) }
+}
+
+/// `ℹ pass 3`, `ℹ fail 0`, `ℹ cancelled 0`
+fn node_line(line: &str) -> Count {
+    let mut words = line.split_whitespace();
+    let (Some("ℹ"), Some(kind), Some(Ok(number)), None) =
+        (words.next(), words.next(), words.next().map(str::parse), words.next())
+    else {
+        return Count::default();
+    };
+    match kind {
+        "pass" => Count { passed: number, failed: 0 },
+        "fail" | "cancelled" => Count { passed: 0, failed: number },
+        _ => Count::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_counts_are_read() {
+        let line = "test result: FAILED. 12 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s";
+        assert_eq!(cargo_line(line), Count { passed: 12, failed: 2 });
+        assert_eq!(cargo_line("test limits::raise_serves_the_line ... ok"), Count::default());
+    }
+
+    #[test]
+    fn node_counts_are_read() {
+        assert_eq!(node_line("ℹ pass 7"), Count { passed: 7, failed: 0 });
+        assert_eq!(node_line("ℹ cancelled 1"), Count { passed: 0, failed: 1 });
+        assert_eq!(node_line("ℹ tests 9"), Count::default());
+        assert_eq!(node_line("ℹ pass 7 of 9"), Count::default());
+    }
+
+    #[test]
+    fn a_silent_runner_is_a_failure() {
+        assert!(runner(&mut Command::new("true"), cargo_line).is_err());
+    }
+
+    #[test]
+    fn a_runner_that_fails_without_a_failed_test_counts_as_one() -> anyhow::Result<()> {
+        let mut script = Command::new("sh");
+        script.args(["-c", "echo 'test result: ok. 1 passed; 0 failed; 0 ignored'; exit 1"]);
+        assert_eq!(runner(&mut script, cargo_line)?, Count { passed: 1, failed: 1 });
+        Ok(())
+    }
+
+    #[test]
+    fn every_ring_is_found_by_its_name() -> anyhow::Result<()> {
+        for ring in ALL {
+            assert_eq!(Ring::named(ring.name())?, ring);
+        }
+        assert!(Ring::named("browser").is_err());
+        Ok(())
+    }
+}
