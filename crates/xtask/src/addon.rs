@@ -19,12 +19,12 @@ pub enum Profile {
 
 /// Builds the addon; gives the path of the `.node` file.
 pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
-    let mut build = cargo(root);
-    build.args(["build", "--package", "gen-limit-node"]);
+    let mut command = cargo(root);
+    command.args(["build", "--package", "gen-limit-node"]);
     if profile == Profile::Release {
-        build.arg("--release");
+        command.arg("--release");
     }
-    step("building the addon", || shell::run(&mut build))?;
+    step("building the addon", || shell::run(&mut command))?;
     let folder = if profile == Profile::Release { "release" } else { "debug" };
     let library = format!("{}gen_limit_node{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     let built = root.join("target").join(folder).join(library);

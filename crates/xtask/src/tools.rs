@@ -6,11 +6,11 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
-use sha2::{Digest as _, Sha256};
+use anyhow::Context as _;
 
 use crate::progress::step;
 use crate::shell::{self, ask, command};
@@ -81,8 +81,11 @@ pub fn install(root: &Path) -> anyhow::Result<Tools> {
 pub fn missing(root: &Path) -> Option<String> {
     let home = root.join("target/tools");
     let installed = system_node().is_some() || installed_node(&home).is_some_and(|node| node.exists());
-    let npm = ask(command("npm", root).arg("--version")).is_some();
-    (!npm && !(installed && pnpm_script(root).exists())).then(|| "npm is not on the path".to_owned())
+    if installed && pnpm_script(root).exists() {
+        return None;
+    }
+    let npm = ask(command("npm", root).arg("--version"));
+    npm.is_none().then(|| "npm is not on the path".to_owned())
 }
 
 fn node(home: &Path) -> anyhow::Result<PathBuf> {
@@ -140,7 +143,7 @@ fn npm_install(prefix: &Path, package: &str) -> anyhow::Result<()> {
 
 /// `pnpm install`, unless the last one was for these very manifests.
 fn workspace(root: &Path, home: &Path, tools: &Tools) -> anyhow::Result<()> {
-    let stamp = home.join("workspace.sha256");
+    let stamp = home.join("workspace.stamp");
     let wanted = digest(root)?;
     let found = fs::read_to_string(&stamp).ok();
     if found.as_deref() == Some(wanted.as_str()) && root.join("node_modules/.pnpm").exists() {
@@ -155,14 +158,11 @@ fn workspace(root: &Path, home: &Path, tools: &Tools) -> anyhow::Result<()> {
 }
 
 fn digest(root: &Path) -> anyhow::Result<String> {
-    let mut hash = Sha256::new();
+    let mut hasher = DefaultHasher::new();
     for name in MANIFESTS {
-        match fs::read(root.join(name)) {
-            Ok(bytes) => hash.update(&bytes),
-            Err(error) => bail!("{name}: {error}"),
-        }
+        fs::read(root.join(name)).with_context(|| name)?.hash(&mut hasher);
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(format!("{:016x}", hasher.finish()))
 }
 
 #[cfg(test)]
