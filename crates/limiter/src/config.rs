@@ -1,0 +1,416 @@
+//! The configuration: parsed by hand from JSON values, so that every error names its row and field.
+//!
+//! A typo never becomes "unlimited" or "blocked": whatever is not exactly understood is a [`Problem`]. In
+//! [`Mode::Strict`] one problem refuses the whole text; in [`Mode::Lenient`], for when there is no last good
+//! configuration, what is valid is taken and the rest is listed.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::call::Route;
+use crate::scope::{CountBy, ScopeKey};
+
+/// The greatest `maxWaiting`: every waiter costs a handle, and a host's table of handles is bounded.
+pub const GREATEST_MAX_WAITING: u32 = 200_000;
+
+/// The greatest number of milliseconds, the last integer that JSON numbers carry exactly in every host.
+pub const GREATEST_MS: u64 = (1 << 53) - 1;
+
+/// What is wrong with one place of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where: `limits[2].max`; empty for the whole text.
+    pub path: String,
+    /// What was expected and what was found.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
+    }
+}
+
+/// What to do about problems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// All or nothing.
+    Strict,
+    /// Take what is valid, list the rest. Fails only on what is not a JSON object.
+    Lenient,
+}
+
+/// One limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// `None` is unlimited, 0 is paused.
+    pub max: Option<u32>,
+    /// What a seat is given to.
+    pub count_by: CountBy,
+    /// The pool that its seats come from, if others draw from it too.
+    pub pool: Option<String>,
+}
+
+impl Limit {
+    /// Whether seats have to be asked for. What is unlimited needs none.
+    pub fn is_pooled(&self) -> bool {
+        self.pool.is_some() && self.max.is_some()
+    }
+}
+
+/// A whole, valid configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The limited scopes.
+    pub limits: BTreeMap<ScopeKey, Limit>,
+    /// For each group, what it holds; a model of `*` is the whole provider.
+    pub groups: BTreeMap<String, BTreeSet<Route>>,
+    /// Bounds one wait, from arrival, in milliseconds; 0 waits for ever.
+    pub queue_timeout_ms: u64,
+    /// Bounds those who wait for one route; 0 lets nobody wait.
+    pub max_queued: u32,
+    /// Bounds all waiters together.
+    pub max_waiting: u32,
+    /// By how many arrivals a later call of a session that has begun counts as older.
+    pub head_start: u64,
+    /// How many arrivals younger one may be to take the seat that is kept for an older waiter.
+    pub max_overtakes: u64,
+    /// The tools that spawn.
+    pub spawn_tools: Vec<String>,
+    /// How long a spawn's credit waits for its child, in milliseconds.
+    pub spawn_grace_ms: u64,
+    /// Reverse index of `groups`.
+    membership: BTreeMap<Route, Vec<String>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            limits: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            queue_timeout_ms: 120_000,
+            max_queued: 64,
+            max_waiting: 50_000,
+            head_start: 0,
+            max_overtakes: 64,
+            spawn_tools: vec!["subagent".into(), "subagent_fork".into()],
+            spawn_grace_ms: 10_000,
+            membership: BTreeMap::new(),
+        }
+    }
+}
+
+impl Config {
+    /// The groups that contain a route, by name.
+    pub(crate) fn groups_of(&self, route: &Route) -> Vec<String> {
+        let whole = Route::new(route.provider.as_str(), "*");
+        // A route whose model really is `*` lies where its provider lies.
+        let mut names: Vec<String> =
+            [route, &whole].iter().filter_map(|key| self.membership.get(key)).flatten().cloned().collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+/// Parses a configuration.
+///
+/// # Errors
+/// [`Mode::Strict`]: every problem there is. [`Mode::Lenient`]: only that the text is no JSON object.
+pub fn parse(json: &str, mode: Mode) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
+    let fatal = |message: String| vec![Problem { path: String::new(), message }];
+    let value: Value = serde_json::from_str(json).map_err(|e| fatal(format!("not JSON: {e}")))?;
+    let Value::Object(fields) = value else {
+        return Err(fatal(format!("expected an object, found {}", describe(&value))));
+    };
+    let mut reader = Reader { problems: Vec::new() };
+    let config = reader.config(fields);
+    match mode {
+        Mode::Strict if !reader.problems.is_empty() => Err(reader.problems),
+        _ => Ok((config, reader.problems)),
+    }
+}
+
+struct Reader {
+    problems: Vec<Problem>,
+}
+
+impl Reader {
+    fn config(&mut self, mut fields: Map<String, Value>) -> Config {
+        let mut config = Config::default();
+        let count_by =
+            fields.remove("countBy").and_then(|v| self.count_by("countBy", &v)).unwrap_or_default();
+        let limits = self.list("limits", fields.remove("limits"));
+        let groups = self.list("groups", fields.remove("groups"));
+
+        let mut knob = |name: &str, least: u64, greatest: u64, into: &mut dyn FnMut(u64)| {
+            if let Some(value) = fields.remove(name) {
+                self.integer(name, &value, least, greatest).map(into);
+            }
+        };
+        knob("queueTimeoutMs", 0, GREATEST_MS, &mut |n| config.queue_timeout_ms = n);
+        knob("maxQueued", 0, GREATEST_MAX_WAITING.into(), &mut |n| config.max_queued = n as u32);
+        knob("maxWaiting", 0, GREATEST_MAX_WAITING.into(), &mut |n| config.max_waiting = n as u32);
+        knob("headStart", 0, u32::MAX.into(), &mut |n| config.head_start = n);
+        knob("maxOvertakes", 0, u32::MAX.into(), &mut |n| config.max_overtakes = n);
+        knob("spawnGraceMs", 0, GREATEST_MS, &mut |n| config.spawn_grace_ms = n);
+        // The host's own knobs: it reads them by itself when there is no component, here they are only checked.
+        knob("maxRestarts", 0, u32::MAX.into(), &mut |_| ());
+        if let Some(value) = fields.remove("onFailure")
+            && !matches!(value.as_str(), Some("open" | "closed"))
+        {
+            self.problem("onFailure", format!("expected \"open\" or \"closed\", found {}", describe(&value)));
+        }
+        if let Some(tools) = fields.remove("spawnTools").and_then(|value| self.spawn_tools(value)) {
+            config.spawn_tools = tools;
+        }
+        for name in fields.keys() {
+            self.problem(name, format!("unknown key; known are {TOP_KEYS}"));
+        }
+
+        for (at, row) in limits.into_iter().enumerate() {
+            let path = format!("limits[{at}]");
+            if let Some((key, limit)) = self.limit_row(&path, row, count_by) {
+                match config.limits.entry(key) {
+                    Entry::Occupied(row) => {
+                        self.problem(&path, format!("a second row for {}; keep one", row.key()));
+                    }
+                    Entry::Vacant(row) => _ = row.insert(limit),
+                }
+            }
+        }
+        for (at, row) in groups.into_iter().enumerate() {
+            let path = format!("groups[{at}]");
+            if let Some((name, routes, limit)) = self.group_row(&path, row, count_by) {
+                let key = ScopeKey::Group(name.clone());
+                if config.limits.contains_key(&key) {
+                    self.problem(&format!("{path}.name"), format!("a second group named {name:?}; keep one"));
+                    continue;
+                }
+                for route in &routes {
+                    config.membership.entry(route.clone()).or_default().push(name.clone());
+                }
+                config.groups.insert(name, routes);
+                config.limits.insert(key, limit);
+            }
+        }
+        config
+    }
+
+    fn problem(&mut self, path: &str, message: String) {
+        self.problems.push(Problem { path: path.into(), message });
+    }
+
+    fn list(&mut self, path: &str, value: Option<Value>) -> Vec<Value> {
+        match value {
+            None => Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(other) => {
+                self.problem(path, format!("expected a list, found {}", describe(&other)));
+                Vec::new()
+            }
+        }
+    }
+
+    fn row(&mut self, path: &str, value: Value, known: &str) -> Option<Map<String, Value>> {
+        let Value::Object(fields) = value else {
+            self.problem(path, format!("expected a row {{{known}}}, found {}", describe(&value)));
+            return None;
+        };
+        for name in fields.keys() {
+            if !known.split(", ").any(|k| k == name) {
+                self.problem(&format!("{path}.{name}"), format!("unknown key; known are {known}"));
+            }
+        }
+        Some(fields)
+    }
+
+    fn limit_row(&mut self, path: &str, row: Value, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
+        let before = self.problems.len();
+        let row = self.row(path, row, "provider, model, max, countBy, pool")?;
+        let route = self.route(path, &row);
+        let limit = self.limit(path, &row, count_by);
+        let key = match route? {
+            Route { provider, model } if provider == "*" && model == "*" => ScopeKey::Everything,
+            Route { provider, .. } if provider == "*" => {
+                self.problem(
+                    &format!("{path}.provider"),
+                    "\"*\" goes with the model \"*\" only; name the provider, or limit everything".into(),
+                );
+                return None;
+            }
+            Route { provider, model } if model == "*" => ScopeKey::Provider(provider),
+            route => ScopeKey::Route(route),
+        };
+        (self.problems.len() == before).then_some((key, limit?))
+    }
+
+    fn group_row(
+        &mut self,
+        path: &str,
+        row: Value,
+        count_by: CountBy,
+    ) -> Option<(String, BTreeSet<Route>, Limit)> {
+        let before = self.problems.len();
+        let mut row = self.row(path, row, "name, routes, max, countBy, pool")?;
+        let name = self.id(path, &row, "name");
+        let limit = self.limit(path, &row, count_by);
+        let mut routes = BTreeSet::new();
+        let list = row.remove("routes");
+        if list.is_none() {
+            self.problem(&format!("{path}.routes"), "missing; expected a list of {provider, model}".into());
+        }
+        let list = self.list(&format!("{path}.routes"), list);
+        if list.is_empty() && self.problems.len() == before {
+            self.problem(&format!("{path}.routes"), "is empty; a group needs at least one route".into());
+        }
+        for (at, item) in list.into_iter().enumerate() {
+            let path = format!("{path}.routes[{at}]");
+            let Some(item) = self.row(&path, item, "provider, model") else { continue };
+            let Some(route) = self.route(&path, &item) else { continue };
+            if route.provider == "*" {
+                self.problem(
+                    &format!("{path}.provider"),
+                    "a group names its providers; \"*\" is for rows of `limits`".into(),
+                );
+            } else if !routes.insert(route) {
+                self.problem(&path, "listed twice in this group; keep one".into());
+            }
+        }
+        let (name, limit) = (name?, limit?);
+        (self.problems.len() == before).then_some((name, routes, limit))
+    }
+
+    fn route(&mut self, path: &str, row: &Map<String, Value>) -> Option<Route> {
+        let provider = self.id(path, row, "provider");
+        let model = self.id(path, row, "model");
+        Some(Route::new(provider?, model?))
+    }
+
+    fn limit(&mut self, path: &str, row: &Map<String, Value>, count_by: CountBy) -> Option<Limit> {
+        let max = match row.get("max") {
+            None => {
+                self.problem(&format!("{path}.max"), format!("missing; expected {MAX}"));
+                None
+            }
+            Some(value) => match whole(value) {
+                Some(-1) => Some(None),
+                Some(n) if (0..=i128::from(u32::MAX)).contains(&n) => Some(Some(n as u32)),
+                _ => {
+                    self.problem(
+                        &format!("{path}.max"),
+                        format!("expected {MAX}, found {}", describe(value)),
+                    );
+                    None
+                }
+            },
+        };
+        let count_by = match row.get("countBy") {
+            None => Some(count_by),
+            Some(value) => self.count_by(&format!("{path}.countBy"), value),
+        };
+        let pool = match row.get("pool") {
+            None => Some(None),
+            Some(_) => self.id(path, row, "pool").map(|name| Some(name).filter(|name| name != "process")),
+        };
+        Some(Limit { max: max?, count_by: count_by?, pool: pool? })
+    }
+
+    fn integer(&mut self, path: &str, value: &Value, least: u64, greatest: u64) -> Option<u64> {
+        match whole(value) {
+            Some(n) if (i128::from(least)..=i128::from(greatest)).contains(&n) => Some(n as u64),
+            _ => {
+                self.problem(
+                    path,
+                    format!("expected an integer from {least} to {greatest}, found {}", describe(value)),
+                );
+                None
+            }
+        }
+    }
+
+    fn count_by(&mut self, path: &str, value: &Value) -> Option<CountBy> {
+        match value.as_str() {
+            Some("session") => Some(CountBy::Session),
+            Some("stream") => Some(CountBy::Stream),
+            _ => {
+                self.problem(path, format!("expected \"session\" or \"stream\", found {}", describe(value)));
+                None
+            }
+        }
+    }
+
+    fn id(&mut self, path: &str, row: &Map<String, Value>, field: &str) -> Option<String> {
+        let path = format!("{path}.{field}");
+        match row.get(field) {
+            None => self.problem(&path, "missing; expected text".into()),
+            Some(Value::String(text)) => match text.trim() {
+                "" => self.problem(&path, "is empty".into()),
+                id if id.chars().any(char::is_control) => {
+                    self.problem(&path, format!("has a control character: {}", describe(&row[field])));
+                }
+                id => return Some(id.into()),
+            },
+            Some(other) => self.problem(&path, format!("expected text, found {}", describe(other))),
+        }
+        None
+    }
+
+    fn spawn_tools(&mut self, value: Value) -> Option<Vec<String>> {
+        let before = self.problems.len();
+        let mut tools = Vec::new();
+        for (at, item) in self.list("spawnTools", Some(value)).into_iter().enumerate() {
+            match item.as_str().map(str::trim) {
+                Some(name) if !name.is_empty() => tools.push(name.to_owned()),
+                _ => {
+                    let path = format!("spawnTools[{at}]");
+                    self.problem(&path, format!("expected a tool's name, found {}", describe(&item)));
+                }
+            }
+        }
+        (self.problems.len() == before).then_some(tools)
+    }
+}
+
+const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 4294967295";
+const TOP_KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
+                        spawnTools, spawnGraceMs, onFailure, maxRestarts";
+
+/// The value as a whole number; `3.0` is one, `3.5`, `1e400` and `"3"` are none.
+fn whole(value: &Value) -> Option<i128> {
+    let Value::Number(number) = value else { return None };
+    if let Some(n) = number.as_i64() {
+        return Some(n.into());
+    }
+    if let Some(n) = number.as_u64() {
+        return Some(n.into());
+    }
+    let n = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() <= GREATEST_MS as f64)?;
+    // A fraction too fine for a double ("1.00000000000000001") is still a fraction.
+    let text = number.to_string();
+    let fine = text
+        .split_once('.')
+        .is_none_or(|(_, digits)| digits.split(['e', 'E']).next().is_some_and(|d| d.len() <= 15));
+    fine.then_some(n as i128)
+}
+
+/// The value as found, cut to a length that fits into a sentence.
+fn describe(value: &Value) -> String {
+    let text = match value {
+        Value::Array(items) if items.is_empty() => "an empty list".into(),
+        Value::Array(_) => "a list".into(),
+        Value::Object(_) => "an object".into(),
+        other => other.to_string(),
+    };
+    match text.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    }
+}

@@ -1,0 +1,357 @@
+//! What the limiter says: refusals, warnings, stats. Nothing here changes what it does.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::{Limiter, RouteIx, SessionIx, Waiter};
+use crate::call::{CallId, Instant, Reason, Refusal, WaitEnded};
+use crate::queue::{Kind, Rank};
+use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
+use crate::stats::{Blocked, Entry, Holder, PAGE, RunTotals, ScopeStats, Stats, StatsQuery, WaiterStats};
+
+/// How a scope blocks a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    Paused,
+    /// The pool gave fewer seats than the limit would allow.
+    Pool,
+    /// Spawns already let through will need the seats that are free.
+    Credits,
+    /// The last free seat is kept for an older waiter.
+    Kept,
+    Full,
+}
+
+impl Why {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Paused => "paused",
+            Self::Pool => "pool",
+            Self::Credits => "credits",
+            Self::Kept => "kept",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// Refusals and warnings.
+impl Limiter {
+    /// The first scope that has no room for a waiter.
+    fn blocker(&self, waiter: &Waiter) -> Option<(&Scope, Why)> {
+        let needs = self.needs(waiter.kind, waiter.session, waiter.route);
+        let scope = needs
+            .into_iter()
+            .map(|ix| &self.scopes[ix])
+            .find(|scope| !scope.has_room(waiter.kind, waiter.rank, self.config.max_overtakes))?;
+        let (occupancy, limit) = (scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
+        let why = if scope.max == Some(0) {
+            Why::Paused
+        } else if occupancy >= limit {
+            if scope.max.is_some_and(|max| occupancy < max) { Why::Pool } else { Why::Full }
+        } else if waiter.kind == Kind::Spawn && occupancy.saturating_add(scope.credits) >= limit {
+            Why::Credits
+        } else {
+            Why::Kept
+        };
+        Some((scope, why))
+    }
+
+    pub(super) fn queue_full(
+        &self,
+        waiter: &Waiter,
+        scope: &ScopeKey,
+        waiting: u32,
+        bound: u32,
+        knob: &str,
+    ) -> Refusal {
+        let mut message = if bound == 0 {
+            format!("No seat is free for {scope}, and nobody may wait for one ({knob} is 0).")
+        } else {
+            format!("The line for {scope} is full: {waiting} wait and no more than {bound} may ({knob}).")
+        };
+        if let Some((blocker, why)) = self.blocker(waiter) {
+            let _ = write!(message, " {}.", self.state_of(blocker, why));
+        }
+        let _ = write!(message, " Start fewer agents at once, raise the limit, or raise {knob}.");
+        Refusal { reason: Reason::QueueFull { scope: scope.to_string(), waiting, bound }, message }
+    }
+
+    /// The refusal of a wait that ran out, with the numbers of now.
+    pub(super) fn wait_ended(&self, waiter: &Waiter) -> Refusal {
+        let waited_ms = self.now.saturating_sub(waiter.since);
+        let time = seconds(waited_ms);
+        let route = &self.routes[waiter.route];
+        let in_line = route.waiting - 1;
+        let Some((scope, why)) = self.blocker(waiter) else {
+            // It fits, but more was due in one step than one step decides.
+            let scope = ScopeKey::Route(route.route.clone()).to_string();
+            let message = format!("Waited {time} for {scope}; its turn came too late. Raise queueTimeoutMs.");
+            let ended = WaitEnded { scope, waited_ms, occupancy: 0, limit: 0 };
+            return Refusal { reason: Reason::QueueTimeout(ended), message };
+        };
+        let mut message = format!("Waited {time} for a seat of {}. {}", scope.key, self.state_of(scope, why));
+        let _ = match in_line {
+            0 => write!(message, "; nobody else is in line."),
+            n => write!(message, "; {n} more in line."),
+        };
+        if let Some(holder) = self.nested_in(waiter) {
+            let who = self.name(holder);
+            let _ = write!(
+                message,
+                " The stream of {who} waits for this call itself and holds the seat meanwhile."
+            );
+        }
+        message.push_str(match why {
+            Why::Paused => " Set its max above 0, or to -1 for no limit, to let calls through.",
+            Why::Pool => {
+                " Others that share the pool hold its seats; raise max everywhere, or queueTimeoutMs."
+            }
+            _ => " Start fewer agents at once, raise the limit, or raise queueTimeoutMs.",
+        });
+        let ended = WaitEnded {
+            scope: scope.key.to_string(),
+            waited_ms,
+            occupancy: scope.occupancy(),
+            limit: scope.limit().unwrap_or(u32::MAX),
+        };
+        let reason = match why {
+            Why::Paused => Reason::Paused(ended),
+            Why::Pool => Reason::NoPoolSeat(ended),
+            Why::Full | Why::Credits | Why::Kept => Reason::QueueTimeout(ended),
+        };
+        Refusal { reason, message }
+    }
+
+    /// A call that waits for a seat which is held by the very stream that waits for the call can only run out. Said at
+    /// once, since with a timeout of 0 it hangs for ever.
+    pub(super) fn warn_of_nesting(&mut self, id: CallId) {
+        let Some(waiter) = self.waiters.get(&id) else { return };
+        let Some((holder, (scope, _))) = self.nested_in(waiter).zip(self.blocker(waiter)) else { return };
+        let end = match self.config.queue_timeout_ms {
+            0 => "queueTimeoutMs is 0, so it waits for ever".to_owned(),
+            ms => format!("it is refused after {}", seconds(ms)),
+        };
+        let warning = format!(
+            "{} waits for a seat of {}, which {} holds while its own stream waits for that call: {end}. Raise the limit of \
+             {} above the depth of nesting.",
+            self.name(waiter.session),
+            scope.key,
+            self.name(holder),
+            scope.key,
+        );
+        self.warnings.push(warning);
+    }
+
+    /// The session whose stream this call is awaited by, if it holds a seat of the scope that blocks the call.
+    fn nested_in(&self, waiter: &Waiter) -> Option<SessionIx> {
+        /// Deeper nesting is not looked into; a host that names a cycle must not hang us.
+        const DEPTH: usize = 64;
+        let (scope, _) = self.blocker(waiter)?;
+        std::iter::successors(waiter.within, |outer| self.live.get(outer)?.within)
+            .take(DEPTH)
+            .filter_map(|outer| self.live.get(&outer).map(|live| (outer, live.session)))
+            .find(|&(outer, session)| scope.holders.contains_key(&scope.holder(session, outer)))
+            .map(|(_, session)| session)
+    }
+
+    fn state_of(&self, scope: &Scope, why: Why) -> String {
+        let (key, occupancy, limit) = (&scope.key, scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
+        match why {
+            Why::Paused => format!("{key} is paused (max 0)"),
+            Why::Pool => format!("Its pool gave {limit} of {} seats", scope.max.unwrap_or(u32::MAX)),
+            Why::Credits => format!(
+                "{occupancy} of {limit} in use and {} promised to agents that are starting",
+                scope.credits
+            ),
+            Why::Kept => format!("{occupancy} of {limit} in use, the last seat is kept for an older waiter"),
+            Why::Full => {
+                let mut text = format!("{occupancy} of {limit} in use");
+                if let Some((&holder, held)) = scope.holders.iter().min_by_key(|(_, held)| held.since) {
+                    let session = match scope.count_by {
+                        CountBy::Session => Some(holder as SessionIx),
+                        CountBy::Stream => self.live.get(&holder).map(|live| live.session),
+                    };
+                    let who = session.map_or_else(|| "a call".into(), |session| self.name(session));
+                    let since = seconds(self.now.saturating_sub(held.since));
+                    let _ = write!(text, ", longest by {who} for {since}");
+                }
+                text
+            }
+        }
+    }
+
+    fn name(&self, session: SessionIx) -> String {
+        match &self.sessions[session].name {
+            Some(name) => format!("session {name:?}"),
+            None => "a call without a session".into(),
+        }
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
+}
+
+/// Stats.
+impl Limiter {
+    /// Who runs, who waits and why. Reading changes nothing.
+    pub fn stats(&self, query: &StatsQuery, now: Instant) -> Stats {
+        let now = self.now.max(now);
+        let asked = query.scope.as_deref().map(ScopeKey::parse);
+        let listed = |route: RouteIx| match &asked {
+            None => true,
+            Some(None) => false,
+            Some(Some(key)) => self.routes[route].scopes.iter().any(|&scope| self.scopes[scope].key == *key),
+        };
+        let (holders, holders_total) = self.holders(query.offset, now, &listed);
+        let (waiters, waiters_total) = self.waiter_page(query.offset, now, &listed);
+        let end = query.offset.saturating_add(PAGE);
+        Stats {
+            entries: self.entries(),
+            scopes: self.scope_stats(now),
+            truncated: holders_total > end || waiters_total > end,
+            holders,
+            waiters,
+            holders_total,
+            waiters_total,
+            credits: self.spawns.values().filter(|spawn| spawn.credit).count(),
+            wait_ms: self.observed.waits(),
+            totals: RunTotals {
+                live: self.live.len() as u64,
+                waiting: self.waiters.len() as u64,
+                spawned: self.spawns.len() as u64,
+                totals: self.observed.totals,
+                ..self.totals
+            },
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let mut active: BTreeMap<RouteIx, std::collections::BTreeSet<SessionIx>> = BTreeMap::new();
+        for live in self.live.values() {
+            active.entry(live.route).or_default().insert(live.session);
+        }
+        self.route_index
+            .iter()
+            .map(|(route, ix)| Entry {
+                provider: route.provider.clone(),
+                model: route.model.clone(),
+                active: active.get(ix).map_or(0, |sessions| sessions.len() as u32),
+                waiting: self.routes[*ix].waiting,
+            })
+            .filter(|entry| entry.active + entry.waiting > 0)
+            .collect()
+    }
+
+    fn scope_stats(&self, now: Instant) -> Vec<ScopeStats> {
+        let mut waiting: BTreeMap<ScopeIx, (u32, Instant)> = BTreeMap::new();
+        for waiter in self.waiters.values() {
+            for &scope in &self.routes[waiter.route].scopes {
+                let (count, oldest) = waiting.entry(scope).or_insert((0, waiter.since));
+                *count += 1;
+                *oldest = waiter.since.min(*oldest);
+            }
+        }
+        let idle = self.config.limits.iter().filter(|(key, _)| !self.scope_index.contains_key(key));
+        let idle: Vec<Scope> = idle
+            .map(|(key, limit)| {
+                let mut scope = Scope::new(key.clone());
+                super::apply(Some(limit), &mut scope);
+                scope
+            })
+            .collect();
+        let busy = self.scopes.iter().map(|(ix, scope)| (scope, waiting.get(&ix).copied()));
+        let mut all: Vec<(&Scope, Option<(u32, Instant)>)> =
+            busy.chain(idle.iter().map(|scope| (scope, None))).collect();
+        all.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
+        all.into_iter()
+            .map(|(scope, waiting)| ScopeStats {
+                scope: scope.key.to_string(),
+                max: scope.max.map_or(-1, i64::from),
+                count_by: match scope.count_by {
+                    CountBy::Session => "session",
+                    CountBy::Stream => "stream",
+                },
+                occupancy: scope.occupancy(),
+                credits: scope.credits,
+                pool_seats: scope.capacity.map(|capacity| capacity.seats),
+                kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
+                waiting: waiting.map_or(0, |(count, _)| count),
+                oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),
+                wait_ms: scope.observed.waits(),
+                mean_call_ms: scope.observed.mean_call_ms(),
+                totals: scope.observed.totals,
+            })
+            .collect()
+    }
+
+    fn holders(&self, offset: usize, now: Instant, listed: &dyn Fn(RouteIx) -> bool) -> (Vec<Holder>, usize) {
+        let mut held: BTreeMap<(SessionIx, RouteIx), (u32, Instant)> = BTreeMap::new();
+        for live in self.live.values().filter(|live| listed(live.route)) {
+            let (calls, _) = held.entry((live.session, live.route)).or_insert((0, live.since));
+            *calls += 1;
+        }
+        for ((session, route), (_, since)) in &mut held {
+            // The route's own scope knows since when the session has held on without a gap.
+            let scope = &self.scopes[self.routes[*route].scopes[0]];
+            if let (CountBy::Session, Some(held)) = (scope.count_by, scope.holders.get(&(*session as u64))) {
+                *since = held.since;
+            }
+        }
+        let mut held: Vec<_> = held.into_iter().collect();
+        held.sort_by_key(|&(key, (_, since))| (since, key));
+        let total = held.len();
+        let page =
+            held.into_iter().skip(offset).take(PAGE).map(|((session, route), (calls, since))| Holder {
+                session: self.session_name(session),
+                provider: self.routes[route].route.provider.clone(),
+                model: self.routes[route].route.model.clone(),
+                calls,
+                held_ms: now.saturating_sub(since),
+            });
+        (page.collect(), total)
+    }
+
+    fn waiter_page(
+        &self,
+        offset: usize,
+        now: Instant,
+        listed: &dyn Fn(RouteIx) -> bool,
+    ) -> (Vec<WaiterStats>, usize) {
+        let mut ranks: Vec<Rank> =
+            self.waiters.values().filter(|waiter| listed(waiter.route)).map(|waiter| waiter.rank).collect();
+        ranks.sort_unstable();
+        let total = ranks.len();
+        let mut positions: BTreeMap<RouteIx, u32> = BTreeMap::new();
+        let mut page = Vec::new();
+        for (at, rank) in ranks.into_iter().enumerate().take(offset.saturating_add(PAGE)) {
+            let waiter = &self.waiters[&rank.id];
+            let position = positions.entry(waiter.route).or_insert(0);
+            *position += 1;
+            if at < offset {
+                continue;
+            }
+            let route = &self.routes[waiter.route].route;
+            page.push(WaiterStats {
+                id: rank.id,
+                kind: match waiter.kind {
+                    Kind::Stream => "stream",
+                    Kind::Spawn => "spawn",
+                },
+                session: self.session_name(waiter.session),
+                provider: route.provider.clone(),
+                model: route.model.clone(),
+                position: *position,
+                waited_ms: now.saturating_sub(waiter.since),
+                blocked_by: self
+                    .blocker(waiter)
+                    .map(|(scope, why)| Blocked { scope: scope.key.to_string(), why: why.name() }),
+            });
+        }
+        (page, total)
+    }
+
+    fn session_name(&self, session: SessionIx) -> Option<String> {
+        self.sessions[session].name.as_deref().map(str::to_owned)
+    }
+}

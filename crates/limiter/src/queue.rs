@@ -1,0 +1,346 @@
+//! The line: finds the oldest waiter that fits without looking at those that do not.
+//!
+//! Every waiter *needs* a list of scopes, in the one order of scopes. There is a node for each list in use and for each
+//! of its suffixes; a node's parent is its list without the first scope, so the tree's root is the empty list. A node
+//! orders, by seniority, the heads of the lines that need exactly its list, and what its children offer. It offers its
+//! own oldest upwards if and only if its first scope has room for it. What has arrived at the root has room everywhere,
+//! so the root's oldest is the next to be admitted.
+//!
+//! Two facts make that right. Room is monotone: where a waiter has room, an older one of its kind has, so only the
+//! oldest of each kind has to be offered. And a node holds exactly the waiters that could take a seat in every scope
+//! before its first one, which is the condition for a seat to be *kept* for somebody (see [`Scope::kept_for`]).
+//!
+//! A change touches the nodes that begin with the changed scope and their ancestors, at most one per scope of a list:
+//! O(log n) in waiters, independent of how many rows, routes and blocked waiters there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use slab::Slab;
+
+use crate::call::{CallId, Seniority};
+use crate::scope::{Scope, ScopeIx, ScopeKey};
+
+pub(crate) type NodeIx = usize;
+pub(crate) type LineIx = usize;
+
+/// The order of waiters. Seniority first; a child may share its spawn's, a head start may tie: then the id decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    pub seniority: Seniority,
+    pub id: CallId,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Stream = 0,
+    Spawn = 1,
+}
+
+const KINDS: [Kind; 2] = [Kind::Stream, Kind::Spawn];
+const ROOT: NodeIx = 0;
+
+/// Waiters that always need the same scopes: the calls of one session, or the spawns, for one route.
+#[derive(Debug)]
+struct Line {
+    kind: Kind,
+    waiters: BTreeSet<Rank>,
+    node: NodeIx,
+}
+
+#[derive(Debug)]
+struct Node {
+    /// The first scope of the list; the root has none.
+    scope: Option<ScopeIx>,
+    parent: NodeIx,
+    children: BTreeMap<ScopeIx, NodeIx>,
+    /// Some scope of the list has a `max` of 0, so no seat is kept for anybody here.
+    paused: bool,
+    /// Per kind: heads of lines, and what children offer (`None`).
+    entries: [BTreeMap<Rank, Option<LineIx>>; 2],
+    /// What the parent holds of this node.
+    offered: [Option<Rank>; 2],
+    /// What the scope's `candidates` hold of this node.
+    candidate: [Option<Rank>; 2],
+}
+
+impl Node {
+    fn new(scope: Option<ScopeIx>, parent: NodeIx, paused: bool) -> Self {
+        Self {
+            scope,
+            parent,
+            children: BTreeMap::new(),
+            paused,
+            entries: [BTreeMap::new(), BTreeMap::new()],
+            offered: [None; 2],
+            candidate: [None; 2],
+        }
+    }
+
+    fn oldest(&self, kind: Kind) -> Option<Rank> {
+        self.entries[kind as usize].keys().next().copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.children.is_empty() && self.entries.iter().all(BTreeMap::is_empty)
+    }
+}
+
+/// All lines and the tree over them.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    nodes: Slab<Node>,
+    lines: Slab<Line>,
+    /// Nodes whose offers may be out of date, earliest scope first, so that each is looked at once per change.
+    dirty: BTreeSet<(ScopeOrder, NodeIx)>,
+    pub max_overtakes: u64,
+}
+
+/// The place of a scope in the order of scopes: a [`ScopeKey`]'s, with what cannot meet in one list folded together.
+type ScopeOrder = (u8, Option<Box<str>>);
+
+fn scope_order(key: &ScopeKey) -> ScopeOrder {
+    match key {
+        ScopeKey::Route(_) => (0, None),
+        ScopeKey::Group(name) => (1, Some(name.as_str().into())),
+        ScopeKey::Provider(_) => (2, None),
+        ScopeKey::Everything => (3, None),
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        let mut nodes = Slab::new();
+        let root = nodes.insert(Node::new(None, ROOT, false));
+        debug_assert_eq!(root, ROOT);
+        Self { nodes, lines: Slab::new(), dirty: BTreeSet::new(), max_overtakes: 0 }
+    }
+}
+
+impl Queue {
+    /// Everybody leaves; the rules stay.
+    pub fn clear(&mut self) {
+        *self = Self { max_overtakes: self.max_overtakes, ..Self::default() };
+    }
+
+    /// A new, empty line whose waiters need these scopes.
+    pub fn open(&mut self, kind: Kind, needs: &[ScopeIx], scopes: &mut Slab<Scope>) -> LineIx {
+        let node = self.node(needs, scopes);
+        self.lines.insert(Line { kind, waiters: BTreeSet::new(), node })
+    }
+
+    /// A waiter joins a line at its place.
+    pub fn join(&mut self, line: LineIx, rank: Rank, scopes: &Slab<Scope>) {
+        self.change(line, scopes, |waiters| {
+            waiters.insert(rank);
+        });
+    }
+
+    /// A waiter leaves a line from any place; `true` if the line is gone with it.
+    pub fn leave(&mut self, line: LineIx, rank: Rank, scopes: &Slab<Scope>) -> bool {
+        self.change(line, scopes, |waiters| {
+            waiters.remove(&rank);
+        });
+        let empty = self.lines[line].waiters.is_empty();
+        if empty {
+            self.mark(self.lines[line].node, scopes);
+            self.lines.remove(line);
+        }
+        empty
+    }
+
+    /// The waiters of a line now need these scopes.
+    pub fn place(&mut self, line: LineIx, needs: &[ScopeIx], scopes: &mut Slab<Scope>) {
+        let to = self.node(needs, scopes);
+        let Line { kind, ref waiters, ref mut node } = self.lines[line];
+        if to == *node {
+            return;
+        }
+        let from = std::mem::replace(node, to);
+        if let Some(&head) = waiters.first() {
+            self.nodes[from].entries[kind as usize].remove(&head);
+            self.nodes[to].entries[kind as usize].insert(head, Some(line));
+        }
+        self.mark(from, scopes);
+        self.mark(to, scopes);
+    }
+
+    /// The limit, occupancy, credits or capacity of a scope changed.
+    pub fn touch(&mut self, scope: ScopeIx, scopes: &Slab<Scope>) {
+        for &node in &scopes[scope].nodes {
+            self.dirty.insert((scope_order(&scopes[scope].key), node));
+        }
+    }
+
+    /// Brings all offers up to date.
+    pub fn flush(&mut self, scopes: &mut Slab<Scope>) {
+        while let Some((_, node)) = self.dirty.pop_first() {
+            self.refresh(node, scopes);
+        }
+    }
+
+    /// The oldest waiter that fits. Only right after [`Queue::flush`].
+    pub fn oldest(&self) -> Option<CallId> {
+        debug_assert!(self.dirty.is_empty(), "asked for the oldest before a flush");
+        KINDS.iter().filter_map(|&kind| self.nodes[ROOT].oldest(kind)).min().map(|rank| rank.id)
+    }
+
+    /// Waiters of a line, oldest first.
+    pub fn waiters(&self, line: LineIx) -> impl Iterator<Item = Rank> + '_ {
+        self.lines[line].waiters.iter().copied()
+    }
+
+    /// Visits those who need `scope` and could take a seat in every needed scope before it: of each session its oldest,
+    /// spawns all, each list oldest first. `visit` answers whether to go on with this list and kind.
+    pub fn claimants(&self, scope: ScopeIx, scopes: &Slab<Scope>, visit: &mut impl FnMut(&Claimant) -> bool) {
+        for &node in &scopes[scope].nodes {
+            let mut after = Vec::new();
+            let mut up = self.nodes[node].parent;
+            while let Some(scope) = self.nodes[up].scope {
+                after.push(scope);
+                up = self.nodes[up].parent;
+            }
+            self.claimants_below(node, &mut Vec::new(), &after, scopes, visit);
+        }
+    }
+
+    fn claimants_below(
+        &self,
+        node: NodeIx,
+        before: &mut Vec<ScopeIx>,
+        after: &[ScopeIx],
+        scopes: &Slab<Scope>,
+        visit: &mut impl FnMut(&Claimant) -> bool,
+    ) {
+        for kind in KINDS {
+            'lines: for (&head, line) in &self.nodes[node].entries[kind as usize] {
+                let Some(line) = *line else { continue };
+                // The session's calls share a seat, spawns do not.
+                let take = if kind == Kind::Stream { 1 } else { usize::MAX };
+                for rank in self.waiters(line).take(take) {
+                    let passes = |scope: &ScopeIx| scopes[*scope].has_room(kind, rank, self.max_overtakes);
+                    if !before.iter().all(passes) || !visit(&Claimant { kind, rank, after }) {
+                        // Room is monotone: nobody younger of this kind passes either. Spawns of another line may be older.
+                        if rank == head {
+                            break 'lines;
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+        for (&scope, &child) in &self.nodes[node].children {
+            if KINDS.iter().any(|&kind| self.nodes[child].offered[kind as usize].is_some()) {
+                before.push(scope);
+                self.claimants_below(child, before, after, scopes, visit);
+                before.pop();
+            }
+        }
+    }
+
+    /// Gives back what a long line needed.
+    pub fn shrink(&mut self) {
+        self.lines.shrink_to_fit();
+        self.nodes.shrink_to_fit();
+    }
+
+    /// Changes a line and keeps its head, if that changed, in step at its node.
+    fn change(&mut self, line: LineIx, scopes: &Slab<Scope>, change: impl FnOnce(&mut BTreeSet<Rank>)) {
+        let Line { kind, ref mut waiters, node } = self.lines[line];
+        let before = waiters.first().copied();
+        change(waiters);
+        let after = waiters.first().copied();
+        if before == after {
+            return;
+        }
+        let entries = &mut self.nodes[node].entries[kind as usize];
+        if let Some(head) = before {
+            entries.remove(&head);
+        }
+        if let Some(head) = after {
+            entries.insert(head, Some(line));
+        }
+        self.mark(node, scopes);
+    }
+
+    /// The node of a list, made with its suffixes if need be.
+    fn node(&mut self, needs: &[ScopeIx], scopes: &mut Slab<Scope>) -> NodeIx {
+        let mut at = ROOT;
+        for &scope in needs.iter().rev() {
+            at = if let Some(&child) = self.nodes[at].children.get(&scope) {
+                child
+            } else {
+                let paused = self.nodes[at].paused || scopes[scope].max == Some(0);
+                let child = self.nodes.insert(Node::new(Some(scope), at, paused));
+                self.nodes[at].children.insert(scope, child);
+                scopes[scope].nodes.insert(child);
+                // Looked at once, so that it goes away again if nobody stays.
+                self.mark(child, scopes);
+                child
+            };
+        }
+        at
+    }
+
+    fn mark(&mut self, node: NodeIx, scopes: &Slab<Scope>) {
+        if let Some(scope) = self.nodes[node].scope {
+            self.dirty.insert((scope_order(&scopes[scope].key), node));
+        }
+    }
+
+    fn refresh(&mut self, ix: NodeIx, scopes: &mut Slab<Scope>) {
+        let max_overtakes = self.max_overtakes;
+        let node = &mut self.nodes[ix];
+        let Some(at) = node.scope else { return };
+        let parent = node.parent;
+        let scope = &mut scopes[at];
+
+        let kept = KINDS.map(|kind| scope.kept_for(kind));
+        for kind in KINDS {
+            let oldest = if node.paused { None } else { node.oldest(kind) };
+            let candidate = std::mem::replace(&mut node.candidate[kind as usize], oldest);
+            if candidate != oldest {
+                let candidates = &mut scope.candidates[kind as usize];
+                candidate.map(|rank| candidates.remove(&(rank, ix)));
+                oldest.map(|rank| candidates.insert((rank, ix)));
+            }
+        }
+
+        let mut changed = false;
+        for kind in KINDS {
+            let k = kind as usize;
+            let offer = self.nodes[ix].oldest(kind).filter(|&rank| scope.has_room(kind, rank, max_overtakes));
+            let offered = std::mem::replace(&mut self.nodes[ix].offered[k], offer);
+            if offered != offer {
+                let entries = &mut self.nodes[parent].entries[k];
+                offered.map(|rank| entries.remove(&rank));
+                offer.map(|rank| entries.insert(rank, None));
+                changed = true;
+            }
+        }
+
+        let kept_changed = kept != KINDS.map(|kind| scope.kept_for(kind));
+        if self.nodes[ix].is_empty() {
+            scope.nodes.remove(&ix);
+            self.nodes.remove(ix);
+            self.nodes[parent].children.remove(&at);
+            changed = true;
+        }
+        if changed {
+            self.mark(parent, scopes);
+        }
+        if kept_changed {
+            // It is kept for somebody else now: what the scope's other nodes may offer has changed too.
+            for &other in scopes[at].nodes.iter().filter(|&&other| other != ix) {
+                self.dirty.insert((scope_order(&scopes[at].key), other));
+            }
+        }
+    }
+}
+
+/// A waiter that could take a seat in every scope it needs before the one asked about.
+pub(crate) struct Claimant<'a> {
+    pub kind: Kind,
+    pub rank: Rank,
+    /// The scopes it needs after that one.
+    pub after: &'a [ScopeIx],
+}

@@ -1,0 +1,208 @@
+//! What a limit counts. Limit, occupancy and credits live in one type so that they cannot drift apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::call::{CallId, Instant, Route};
+use crate::queue::{Kind, NodeIx, Rank};
+use crate::stats::Observed;
+
+/// Index of a scope in the limiter's slab.
+pub(crate) type ScopeIx = usize;
+
+/// Names a scope. The derived order is the order in which seats are taken: route, groups by name, provider, everything.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScopeKey {
+    /// One route.
+    Route(Route),
+    /// A named group of routes.
+    Group(String),
+    /// All models of a provider.
+    Provider(String),
+    /// All routes.
+    Everything,
+}
+
+impl ScopeKey {
+    /// Reads what [`fmt::Display`] wrote; `None` if it is no scope's text.
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(name) = text.strip_prefix('@') {
+            return Some(Self::Group(unescape(name)?));
+        }
+        let (provider, model) = text.split_once('/')?;
+        match (provider, model) {
+            ("*", "*") => Some(Self::Everything),
+            ("*" | "", _) | (_, "") => None,
+            (provider, "*") => Some(Self::Provider(unescape(provider)?)),
+            (provider, model) => Some(Self::Route(Route::new(unescape(provider)?, unescape(model)?))),
+        }
+    }
+}
+
+/// `provider/model`, `provider/*`, `*/*` or `@group`; two scopes never share a text.
+impl fmt::Display for ScopeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Route(route) => write!(f, "{}/{}", Escaped(&route.provider), Escaped(&route.model)),
+            Self::Group(name) => write!(f, "@{}", Escaped(name)),
+            Self::Provider(provider) => write!(f, "{}/*", Escaped(provider)),
+            Self::Everything => f.write_str("*/*"),
+        }
+    }
+}
+
+/// An id with what has a meaning in scope texts percent-escaped: `/`, `%`, a leading `@`, and an id that is just `*`.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == "*" {
+            return f.write_str("%2A");
+        }
+        for (at, c) in self.0.char_indices() {
+            match c {
+                '/' => f.write_str("%2F")?,
+                '%' => f.write_str("%25")?,
+                '@' if at == 0 => f.write_str("%40")?,
+                c => fmt::Write::write_char(f, c)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unescape(text: &str) -> Option<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('%') {
+        out.push_str(before);
+        out.push(match after.get(..2)? {
+            "2F" => '/',
+            "25" => '%',
+            "40" => '@',
+            "2A" => '*',
+            _ => return None,
+        });
+        rest = &after[2..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+/// What a seat of a scope is given to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CountBy {
+    /// A session with at least one live call holds one seat.
+    #[default]
+    Session,
+    /// Every live call holds a seat.
+    Stream,
+}
+
+/// The seats a pooled scope holds at the moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    pub seats: u32,
+    /// The instant at which they end.
+    pub until: Option<Instant>,
+}
+
+/// One holder of a seat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// Its live calls in this scope; the seat is free when they are 0.
+    pub calls: u32,
+    pub since: Instant,
+}
+
+/// One scope: its limit and everything that is counted against it.
+#[derive(Debug)]
+pub(crate) struct Scope {
+    pub key: ScopeKey,
+    /// The configured `max`; `None` is unlimited.
+    pub max: Option<u32>,
+    pub count_by: CountBy,
+    /// `Some` if seats come from a pool that others draw from too.
+    pub capacity: Option<Capacity>,
+    /// By session index or call id, as `count_by` says.
+    pub holders: BTreeMap<u64, Held>,
+    /// Spawns that were let through and whose child has not called yet.
+    pub credits: u32,
+    /// Busy routes that lie in this scope.
+    pub routes: u32,
+    /// Nodes of the line that begin with this scope.
+    pub nodes: BTreeSet<NodeIx>,
+    /// Per kind: the oldest waiter of each such node that no limit of 0 blocks.
+    pub candidates: [BTreeSet<(Rank, NodeIx)>; 2],
+    pub observed: Observed,
+}
+
+impl Scope {
+    pub fn new(key: ScopeKey) -> Self {
+        Self {
+            key,
+            max: None,
+            count_by: CountBy::Session,
+            capacity: None,
+            holders: BTreeMap::new(),
+            credits: 0,
+            routes: 0,
+            nodes: BTreeSet::new(),
+            candidates: [BTreeSet::new(), BTreeSet::new()],
+            observed: Observed::default(),
+        }
+    }
+
+    /// Who holds the seat of this call.
+    pub fn holder(&self, session: usize, call: CallId) -> u64 {
+        match self.count_by {
+            CountBy::Session => session as u64,
+            CountBy::Stream => call,
+        }
+    }
+
+    pub fn occupancy(&self) -> u32 {
+        self.holders.len() as u32
+    }
+
+    /// The limit in force: `max`, or what the pool gave if that is less.
+    pub fn limit(&self) -> Option<u32> {
+        match (self.max, self.capacity) {
+            (Some(max), Some(capacity)) => Some(max.min(capacity.seats)),
+            (max, _) => max,
+        }
+    }
+
+    /// Seats that are left for one more waiter of this kind: a spawn also counts those already let through.
+    fn free(&self, kind: Kind) -> u32 {
+        let used = match kind {
+            Kind::Stream => self.occupancy(),
+            Kind::Spawn => self.occupancy().saturating_add(self.credits),
+        };
+        self.limit().map_or(u32::MAX, |limit| limit.saturating_sub(used))
+    }
+
+    /// For whom the last free seat of this kind is kept, if it has come to that.
+    pub fn kept_for(&self, kind: Kind) -> Option<Rank> {
+        if self.free(kind) != 1 {
+            return None;
+        }
+        let spawn = self.candidates[Kind::Spawn as usize].first();
+        match kind {
+            Kind::Spawn => spawn,
+            Kind::Stream => self.candidates[Kind::Stream as usize].first().into_iter().chain(spawn).min(),
+        }
+        .map(|(rank, _)| *rank)
+    }
+
+    /// Whether a waiter of this kind and rank could take a seat here now.
+    pub fn has_room(&self, kind: Kind, rank: Rank, max_overtakes: u64) -> bool {
+        match self.free(kind) {
+            0 => false,
+            1 => self
+                .kept_for(kind)
+                .is_none_or(|kept| rank.seniority <= kept.seniority.saturating_add(max_overtakes)),
+            _ => true,
+        }
+    }
+}
