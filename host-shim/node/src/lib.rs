@@ -1,1 +1,620 @@
-//! Placeholder.
+//! The Node addon around `gen-limit-runtime`: conversions and nothing else.
+//!
+//! # Cost
+//!
+//! A call crosses into the addon once to start and once to finish. Both answer with one number, the *answer*: the call's
+//! id above, five [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
+//! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew.
+//!
+//! # Failure
+//!
+//! Nothing here aborts the process. Arguments are checked by hand ([`arg`]), a trap in the component is the runtime's
+//! business, and a panic is caught at the boundary: the object it happened in may be inconsistent, so it refuses every
+//! later call with `GEN_LIMIT_PANIC`. Each error carries one of the [codes](error::Code).
+//!
+//! # Threads
+//!
+//! Compiling runs on a worker of Node's; everything else on the thread that calls. The runtime never calls JavaScript,
+//! so an object is never entered twice.
+
+#![expect(clippy::missing_errors_doc, reason = "what JavaScript sees of errors is told in `error`")]
+#![expect(clippy::too_many_arguments, reason = "an object would cost more than the call it describes")]
+
+mod arg;
+mod error;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use gen_limit_runtime as runtime;
+use napi::bindgen_prelude::{AsyncTask, ClassInstance, Uint8Array};
+use napi::{Env, JsError, Task};
+use napi_derive::napi;
+
+use crate::arg::{Arg, bad};
+use crate::error::{Code, Error, Result, panic_text};
+
+/// Answers are `id * ANSWER_SPAN + bits`.
+const ANSWER_SPAN: u64 = 32;
+/// The call stands in line. Neither this nor `DENIED`: it is admitted.
+const WAITS: u64 = 1;
+/// The call may not start; `refusal()` says why.
+const DENIED: u64 = 2;
+/// Waits have ended; `takeSettled()` names them.
+const SETTLED: u64 = 4;
+/// `nextTick()` has changed.
+const TICK: u64 = 8;
+/// Something was logged; `takeLog()` has it.
+const LOGGED: u64 = 16;
+
+/// One engine for the process, made on first use.
+fn engine() -> std::result::Result<runtime::Runtime, runtime::LoadError> {
+    static ENGINE: OnceLock<runtime::Runtime> = OnceLock::new();
+    if let Some(engine) = ENGINE.get() {
+        return Ok(engine.clone());
+    }
+    let engine = runtime::Runtime::new()?;
+    Ok(ENGINE.get_or_init(|| engine).clone())
+}
+
+/// The version of the addon.
+#[napi]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+/// A compiled component.
+#[napi]
+pub struct Component(runtime::Component);
+
+/// Inspects and compiles a file on a worker thread.
+pub struct Load(PathBuf);
+
+impl Task for Load {
+    type Output = Result<runtime::Component>;
+    type JsValue = Component;
+
+    fn compute(&mut self) -> napi::Result<Self::Output> {
+        let load = || engine()?.load_file(&self.0);
+        Ok(match catch_unwind(AssertUnwindSafe(load)) {
+            Ok(loaded) => loaded.map_err(|error| Error::new(Code::Load, error)),
+            Err(panic) => Err(Error::new(Code::Panic, panic_text(&*panic))),
+        })
+    }
+
+    fn resolve(&mut self, env: Env, output: Self::Output) -> napi::Result<Self::JsValue> {
+        // A napi error made of a JavaScript one rejects with that very object, code included.
+        output.map(Component).map_err(|error| JsError::from(error).into_unknown(env).into())
+    }
+}
+
+#[napi]
+impl Component {
+    /// Inspects, validates and compiles a file, on a worker thread. Rejects with `GEN_LIMIT_LOAD` and a message that says
+    /// what was found and what was expected.
+    #[napi(ts_args_type = "path: string", ts_return_type = "Promise<Component>")]
+    pub fn load(path: Arg<String>) -> Result<AsyncTask<Load>> {
+        Ok(AsyncTask::new(Load(path.get("path")?.into())))
+    }
+
+    /// Digest of its file, in hexadecimal.
+    #[napi(getter)]
+    pub fn sha256(&self) -> String {
+        self.0.sha256().to_owned()
+    }
+
+    /// Size of its file, in bytes.
+    #[napi(getter)]
+    pub fn size(&self) -> f64 {
+        self.0.size() as f64
+    }
+}
+
+/// How a limiter begins.
+#[napi(object, object_to_js = false)]
+#[derive(Default)]
+pub struct Options {
+    /// The configuration, a JSON object. Default: nothing limited.
+    pub config: Option<String>,
+    /// Take what is valid of the configuration instead of refusing it whole. Default: false.
+    pub lenient: Option<bool>,
+    /// Time stands still except for `advance()`: for tests. Default: false.
+    pub manual_clock: Option<bool>,
+    /// Memory the component may use, in bytes.
+    pub memory_bytes: Option<f64>,
+    /// Ticks of 10 ms after which a call into the component is stopped.
+    pub call_ticks: Option<f64>,
+}
+
+/// What is wrong with a configuration, and where.
+#[napi(object, object_from_js = false)]
+pub struct Problem {
+    /// Row and field.
+    pub path: String,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// What became of a configuration.
+#[napi(object, object_from_js = false)]
+pub struct Configured {
+    /// Whether it is in force now; if not, the one before it is.
+    pub applied: bool,
+    /// What is wrong with it.
+    pub problems: Vec<Problem>,
+}
+
+/// Why something may not start.
+#[napi(object, object_from_js = false)]
+pub struct Refusal {
+    /// For machines: `GEN_CAPACITY_EXCEEDED` or `GEN_LIMITER_UNAVAILABLE`.
+    pub code: String,
+    /// The kind of refusal.
+    #[napi(ts_type = "'queue-full' | 'queue-timeout' | 'paused' | 'no-pool-seat' | 'other'")]
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+    /// How long it waited, in milliseconds, if it did.
+    pub waited_ms: Option<f64>,
+}
+
+/// The end of one wait.
+#[napi(object, object_from_js = false)]
+pub struct Settled {
+    /// Whose.
+    pub id: f64,
+    /// Why it may not start; absent if it may.
+    pub refusal: Option<Refusal>,
+}
+
+/// One line of the log.
+#[napi(object, object_from_js = false)]
+pub struct LogLine {
+    /// How much it matters.
+    #[napi(ts_type = "'debug' | 'info' | 'warn' | 'error'")]
+    pub level: &'static str,
+    /// What it says.
+    pub message: String,
+}
+
+/// What a provider said when it failed.
+#[napi(object, object_to_js = false)]
+pub struct Failure {
+    /// The harness's code.
+    pub code: String,
+    /// The HTTP status.
+    pub status: Option<f64>,
+    /// How long the provider asks to be left alone, in milliseconds.
+    pub retry_after_ms: Option<f64>,
+}
+
+/// The answer to a request.
+#[napi(object, object_from_js = false)]
+pub struct Response {
+    /// The id `request()` gave.
+    pub id: f64,
+    /// The HTTP status.
+    pub status: u16,
+    /// The headers, in lower case.
+    #[napi(ts_type = "Array<[string, string]>")]
+    pub headers: Vec<Vec<String>>,
+    /// The body, whole.
+    pub body: Uint8Array,
+}
+
+/// How a limiter is doing.
+#[napi(object, object_from_js = false)]
+pub struct Status {
+    /// Who decides: the component, or `onFailure` in its place.
+    #[napi(ts_type = "'running' | 'failed-open' | 'failed-closed'")]
+    pub state: &'static str,
+    /// Instances built after a fault.
+    pub restarts: f64,
+    /// The last fault.
+    pub last_error: Option<String>,
+    /// Digest of the component's file.
+    pub sha256: String,
+    /// Calls that run.
+    pub live: f64,
+    /// Calls that wait.
+    pub waiting: f64,
+    /// What is wrong with the configuration in force.
+    pub problems: Vec<Problem>,
+}
+
+/// What tells the time.
+enum Clock {
+    Boottime,
+    Manual(u64),
+}
+
+impl Clock {
+    fn now(&self) -> u64 {
+        match self {
+            Self::Boottime => runtime::boottime_ms(),
+            Self::Manual(now) => *now,
+        }
+    }
+}
+
+/// The parts of a limiter, apart so that a panic can be caught around them.
+struct Inner {
+    plugin: runtime::Plugin,
+    clock: Clock,
+    /// What `nextTick()` last told.
+    told: Option<u64>,
+    /// Why the last denied call was.
+    refusal: Option<runtime::Refusal>,
+    settled: Vec<runtime::Settled>,
+    log: Vec<runtime::LogLine>,
+}
+
+impl Inner {
+    /// The bits that hold after every operation.
+    fn bits(&mut self) -> u64 {
+        self.settled.append(&mut self.plugin.take_settled());
+        self.log.append(&mut self.plugin.take_log());
+        let mut bits = 0;
+        if !self.settled.is_empty() {
+            bits |= SETTLED;
+        }
+        if self.plugin.next_tick() != self.told {
+            bits |= TICK;
+        }
+        if !self.log.is_empty() {
+            bits |= LOGGED;
+        }
+        bits
+    }
+
+    fn answer(&mut self, started: runtime::Started) -> f64 {
+        let verdict = match started.verdict {
+            runtime::Verdict::Admit => 0,
+            runtime::Verdict::Wait { .. } => WAITS,
+            runtime::Verdict::Deny(refusal) => {
+                self.refusal = Some(refusal);
+                DENIED
+            }
+        };
+        (started.id * ANSWER_SPAN + (verdict | self.bits())) as f64
+    }
+}
+
+/// One component at work: who runs, who waits, and who may go next.
+#[napi]
+pub struct Limiter {
+    inner: Inner,
+    panicked: Option<String>,
+}
+
+impl Limiter {
+    /// Runs `operation`, unless an earlier one panicked.
+    fn guard<T>(&mut self, operation: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+        if let Some(text) = &self.panicked {
+            return Err(Error::new(Code::Panic, text));
+        }
+        let inner = &mut self.inner;
+        catch_unwind(AssertUnwindSafe(|| operation(inner))).unwrap_or_else(|panic| {
+            let text = panic_text(&*panic);
+            self.panicked = Some(text.clone());
+            Err(Error::new(Code::Panic, text))
+        })
+    }
+}
+
+#[napi]
+impl Limiter {
+    /// Brings a component to work. Throws `GEN_LIMIT_START` if it cannot be.
+    #[napi(constructor, ts_args_type = "component: Component, options?: Options")]
+    pub fn new(component: Arg<ClassInstance<'_, Component>>, options: Arg<Option<Options>>) -> Result<Self> {
+        let component = component.get("component")?.0.clone();
+        let options = options.get("options")?.unwrap_or_default();
+        let mut limits = runtime::Limits::default();
+        if let Some(bytes) = options.memory_bytes {
+            limits.memory_bytes = arg::integer(bytes, "options.memoryBytes")? as usize;
+        }
+        if let Some(ticks) = options.call_ticks {
+            limits.call_ticks = arg::integer(ticks, "options.callTicks")?;
+        }
+        let clock = if options.manual_clock.unwrap_or_default() { Clock::Manual(0) } else { Clock::Boottime };
+        let options = runtime::Options {
+            limits,
+            config: options.config.unwrap_or_else(|| "{}".to_owned()),
+            mode: mode(options.lenient.unwrap_or_default()),
+        };
+        let start = || runtime::Plugin::new(&engine().map_err(|error| Error::new(Code::Load, error))?, component, options, clock.now())
+            .map_err(|error| Error::new(Code::Start, error));
+        let (plugin, _) = catch_unwind(AssertUnwindSafe(start))
+            .unwrap_or_else(|panic| Err(Error::new(Code::Panic, panic_text(&*panic))))?;
+        let inner = Inner { plugin, clock, told: None, refusal: None, settled: Vec::new(), log: Vec::new() };
+        Ok(Self { inner, panicked: None })
+    }
+
+    /// Asks whether a model call may leave for its provider.
+    ///
+    /// `spawn` is the tool call that made the session, with `first`; `within` the live call whose stream this one is
+    /// awaited by. Without `purpose` it is `conversation`.
+    #[napi(
+        ts_args_type = "provider: string, model: string, session: string | undefined, first: boolean, spawn?: number, within?: number, purpose?: string"
+    )]
+    pub fn start_stream(
+        &mut self,
+        provider: Arg<String>,
+        model: Arg<String>,
+        session: Arg<Option<String>>,
+        first: Arg<bool>,
+        spawn: Arg<Option<f64>>,
+        within: Arg<Option<f64>>,
+        purpose: Arg<Option<String>>,
+    ) -> Result<f64> {
+        let extra = within.integer("within")?.map(|id| ("within".to_owned(), id.to_string()));
+        let call = runtime::StreamCall {
+            route: runtime::Route { provider: provider.get("provider")?, model: model.get("model")? },
+            session: session.get("session")?,
+            root: None,
+            parent: None,
+            first: first.get("first")?,
+            spawn: spawn.integer("spawn")?,
+            purpose: purpose.get("purpose")?.unwrap_or_else(|| "conversation".to_owned()),
+            extra: extra.into_iter().collect(),
+        };
+        self.guard(|inner| {
+            let started = inner.plugin.start_stream(call, inner.clock.now());
+            Ok(inner.answer(started))
+        })
+    }
+
+    /// Asks whether a tool call may run. `provider` and `model` are the route its child would use, both or neither.
+    #[napi(ts_args_type = "tool: string, session: string | undefined, provider?: string, model?: string")]
+    pub fn start_tool(
+        &mut self,
+        tool: Arg<String>,
+        session: Arg<Option<String>>,
+        provider: Arg<Option<String>>,
+        model: Arg<Option<String>>,
+    ) -> Result<f64> {
+        let route = match (provider.get("provider")?, model.get("model")?) {
+            (Some(provider), Some(model)) => Some(runtime::Route { provider, model }),
+            (None, None) => None,
+            _ => return Err(bad("model", "expected together with `provider`, or neither of them")),
+        };
+        let call =
+            runtime::ToolCall { tool: tool.get("tool")?, session: session.get("session")?, route, extra: Vec::new() };
+        self.guard(|inner| {
+            let started = inner.plugin.start_tool(call, inner.clock.now());
+            Ok(inner.answer(started))
+        })
+    }
+
+    /// Tells that a call ended (0), was aborted or given up (1), or failed (2). Repeating it does nothing.
+    #[napi(ts_args_type = "id: number, outcome: 0 | 1 | 2, failure?: Failure")]
+    pub fn finish(&mut self, id: Arg<f64>, outcome: Arg<f64>, failure: Arg<Option<Failure>>) -> Result<f64> {
+        let id = id.integer("id")?;
+        let outcome = match (outcome.integer("outcome")?, failure.get("failure")?) {
+            (0, _) => runtime::Outcome::Completed,
+            (1, _) => runtime::Outcome::Cancelled,
+            (2, failure) => runtime::Outcome::Failed(runtime::Failure {
+                code: failure.as_ref().map_or_else(|| "UNKNOWN".to_owned(), |failure| failure.code.clone()),
+                status: failure.as_ref().and_then(|failure| failure.status).map(|status| status as u16),
+                retry_after_ms: failure.and_then(|failure| failure.retry_after_ms).map(|delay| delay as u64),
+            }),
+            (other, _) => return Err(bad("outcome", &format!("expected 0, 1 or 2, found {other}"))),
+        };
+        self.guard(|inner| {
+            inner.plugin.finish(id, outcome, inner.clock.now());
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Replaces the whole configuration. With `lenient` takes what is valid of it.
+    #[napi(ts_args_type = "json: string, lenient: boolean")]
+    pub fn configure(&mut self, json: Arg<String>, lenient: Arg<bool>) -> Result<Configured> {
+        let (json, mode) = (json.get("json")?, mode(lenient.get("lenient")?));
+        self.guard(|inner| match inner.plugin.configure(&json, mode, inner.clock.now()) {
+            Ok(found) => Ok(Configured { applied: true, problems: problems(found) }),
+            Err(runtime::ConfigureError::Refused { problems: found }) => {
+                Ok(Configured { applied: false, problems: problems(found) })
+            }
+            Err(error) => Err(Error::new(Code::Config, error)),
+        })
+    }
+
+    /// Ends what is due. To be called when `nextTick()` has passed; earlier does no harm.
+    #[napi]
+    pub fn tick(&mut self) -> Result<f64> {
+        self.guard(|inner| {
+            inner.plugin.tick(inner.clock.now());
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Milliseconds until `tick()` is due; null if it never is.
+    #[napi]
+    pub fn next_tick(&mut self) -> Result<Option<f64>> {
+        self.guard(|inner| {
+            inner.told = inner.plugin.next_tick();
+            Ok(inner.told.map(|due| due.saturating_sub(inner.clock.now()) as f64))
+        })
+    }
+
+    /// What there is to fetch now, as in an answer: for after `configure`, and at the beginning.
+    #[napi]
+    pub fn pending(&mut self) -> Result<f64> {
+        self.guard(|inner| Ok(inner.bits() as f64))
+    }
+
+    /// Why the last denied call may not start.
+    #[napi]
+    pub fn refusal(&mut self) -> Result<Option<Refusal>> {
+        self.guard(|inner| Ok(inner.refusal.take().map(refusal)))
+    }
+
+    /// The waits that ended since the last time.
+    #[napi]
+    pub fn take_settled(&mut self) -> Result<Vec<Settled>> {
+        self.guard(|inner| {
+            let settled = std::mem::take(&mut inner.settled).into_iter();
+            Ok(settled.map(|s| Settled { id: s.id as f64, refusal: s.result.err().map(refusal) }).collect())
+        })
+    }
+
+    /// What was logged since the last time.
+    #[napi]
+    pub fn take_log(&mut self) -> Result<Vec<LogLine>> {
+        self.guard(|inner| {
+            let lines = std::mem::take(&mut inner.log).into_iter();
+            Ok(lines.map(|line| LogLine { level: level(line.level), message: line.message }).collect())
+        })
+    }
+
+    /// The tools to bring to `startTool()`; may change with `configure()`.
+    #[napi]
+    pub fn tools(&mut self) -> Result<Vec<String>> {
+        self.guard(|inner| Ok(inner.plugin.tools().to_vec()))
+    }
+
+    /// The paths to bring to `request()`.
+    #[napi]
+    pub fn paths(&mut self) -> Result<Vec<String>> {
+        self.guard(|inner| Ok(inner.plugin.paths().to_vec()))
+    }
+
+    /// Hands a request to the component; the answer comes out of `takeResponses()`, often at once.
+    #[napi(
+        ts_args_type = "method: string, path: string, query: string, headers: Array<[string, string]>, body: Uint8Array"
+    )]
+    pub fn request(
+        &mut self,
+        method: Arg<String>,
+        path: Arg<String>,
+        query: Arg<String>,
+        headers: Arg<Vec<Vec<String>>>,
+        body: Arg<Uint8Array>,
+    ) -> Result<f64> {
+        let pair = |header: Vec<String>| match <[String; 2]>::try_from(header) {
+            Ok([name, value]) => Ok((name, value)),
+            Err(_) => Err(bad("headers", "expected pairs of name and value")),
+        };
+        let request = runtime::Request {
+            method: method.get("method")?,
+            path: path.get("path")?,
+            query: query.get("query")?,
+            headers: headers.get("headers")?.into_iter().map(pair).collect::<Result<_>>()?,
+            body: body.get("body")?.to_vec(),
+        };
+        self.guard(|inner| Ok(inner.plugin.request(request, inner.clock.now()) as f64))
+    }
+
+    /// Lets open requests go on. Needed only while some are open.
+    #[napi]
+    pub fn turn(&mut self) -> Result<f64> {
+        self.guard(|inner| {
+            inner.plugin.turn(inner.clock.now());
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// The responses since the last time.
+    #[napi]
+    pub fn take_responses(&mut self) -> Result<Vec<Response>> {
+        self.guard(|inner| {
+            let responses = inner.plugin.take_responses().into_iter();
+            Ok(responses
+                .map(|(id, response)| Response {
+                    id: id as f64,
+                    status: response.status,
+                    headers: response.headers.into_iter().map(|(name, value)| vec![name, value]).collect(),
+                    body: response.body.into(),
+                })
+                .collect())
+        })
+    }
+
+    /// Puts another component in this one's place; calls, lines and seniority carry over. Throws `GEN_LIMIT_START` if it
+    /// cannot be brought to work; the old one goes on.
+    #[napi(ts_args_type = "component: Component")]
+    pub fn replace(&mut self, component: Arg<ClassInstance<'_, Component>>) -> Result<f64> {
+        let component = component.get("component")?.0.clone();
+        self.guard(|inner| {
+            inner.plugin.replace(component, inner.clock.now()).map_err(|error| Error::new(Code::Start, error))?;
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// How it is doing.
+    #[napi]
+    pub fn status(&mut self) -> Result<Status> {
+        self.guard(|inner| {
+            let status = inner.plugin.status();
+            Ok(Status {
+                state: match status.state {
+                    runtime::State::Running => "running",
+                    runtime::State::FailedOpen => "failed-open",
+                    runtime::State::FailedClosed => "failed-closed",
+                },
+                restarts: status.restarts as f64,
+                last_error: status.last_error,
+                sha256: status.sha256,
+                live: status.live as f64,
+                waiting: status.waiting as f64,
+                problems: problems(status.problems),
+            })
+        })
+    }
+
+    /// Moves a manual clock on and ends what is due.
+    #[napi(ts_args_type = "ms: number")]
+    pub fn advance(&mut self, ms: Arg<f64>) -> Result<f64> {
+        let ms = ms.integer("ms")?;
+        self.guard(|inner| {
+            let Clock::Manual(now) = &mut inner.clock else {
+                return Err(bad("ms", "this limiter follows the machine's clock; make it with `manualClock`"));
+            };
+            *now += ms;
+            inner.plugin.tick(inner.clock.now());
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Panics, to show that it does no harm. Only in builds with debug assertions.
+    #[cfg(debug_assertions)]
+    #[napi(skip_typescript)]
+    pub fn panic(&mut self) -> Result<f64> {
+        self.guard(|_| panic!("on request"))
+    }
+}
+
+fn mode(lenient: bool) -> runtime::Mode {
+    if lenient { runtime::Mode::Lenient } else { runtime::Mode::Strict }
+}
+
+fn level(level: runtime::Level) -> &'static str {
+    match level {
+        runtime::Level::Debug => "debug",
+        runtime::Level::Info => "info",
+        runtime::Level::Warn => "warn",
+        runtime::Level::Error => "error",
+    }
+}
+
+fn problems(found: Vec<runtime::Problem>) -> Vec<Problem> {
+    found.into_iter().map(|problem| Problem { path: problem.path, message: problem.message }).collect()
+}
+
+fn refusal(refusal: runtime::Refusal) -> Refusal {
+    use runtime::RefusalReason::{NoPoolSeat, Other, Paused, QueueFull, QueueTimeout};
+    let (reason, ended) = match refusal.reason {
+        QueueFull(_) => ("queue-full", None),
+        QueueTimeout(ended) => ("queue-timeout", Some(ended)),
+        Paused(ended) => ("paused", Some(ended)),
+        NoPoolSeat(ended) => ("no-pool-seat", Some(ended)),
+        Other(_) => ("other", None),
+    };
+    Refusal {
+        code: refusal.code,
+        reason,
+        message: refusal.message,
+        waited_ms: ended.map(|ended| ended.waited_ms as f64),
+    }
+}

@@ -1,0 +1,290 @@
+/**
+ * The gate: what stands between a hook of the harness and the component.
+ *
+ * It hands calls to the addon, keeps who waits for what it will say, and sets the one timer the component asks for. It
+ * belongs to a row, not to a mounting of the plugin, so that calls and lines survive a restart (see `row.ts`).
+ *
+ * # Who decides
+ *
+ * The component, once it is there. Until then calls wait (`ready`). If it cannot be brought to work, `onFailure` decides:
+ * calls pass uncounted or are refused. A gate that is `released` lets everybody pass, one that is `cancelled` nobody.
+ *
+ * # Order
+ *
+ * Every operation is one synchronous step: ask the addon, fetch the waits that ended, wake their calls. A call that is
+ * woken is already counted, so nothing can take its seat before it moves; a call that is given up between the two ends by
+ * the same `finish` as any other.
+ */
+import type { Failure, Limiter, Refusal } from '../../node/index.d.ts';
+import type { Reporter } from './report.ts';
+import type { CallInfo, Trace } from './trace.ts';
+
+/** How a call ended, as the addon counts it. */
+export const COMPLETED = 0;
+export const CANCELLED = 1;
+export const FAILED = 2;
+export type Outcome = typeof COMPLETED | typeof CANCELLED | typeof FAILED;
+
+// The answer of the addon: `id * SPAN + bits`.
+const SPAN = 32;
+const WAITS = 1;
+const DENIED = 2;
+const SETTLED = 4;
+const TICK = 8;
+const LOGGED = 16;
+
+/** The longest delay `setTimeout` keeps; a longer one would fire at once. */
+const MAX_DELAY = 2 ** 31 - 1;
+
+/** The id of a call that passes without being counted. */
+const UNCOUNTED = -1;
+
+/** The code of a refusal while there is no component to decide. */
+const UNAVAILABLE = 'GEN_LIMITER_UNAVAILABLE';
+
+/** What becomes of a call that wants to start. */
+export type Decision =
+  | { readonly kind: 'admitted' }
+  | { readonly kind: 'refused'; readonly refusal: Pick<Refusal, 'code' | 'message'> }
+  /** The harness shuts down. */
+  | { readonly kind: 'cancelled' };
+
+/** A call the gate has been asked about: decided, or a promise of the decision. */
+export interface Entry {
+  readonly id: number;
+  readonly decision: Decision | Promise<Decision>;
+}
+
+/** What the gate does with calls when the component does not decide. */
+type Mode = 'loading' | 'component' | 'open' | 'closed' | 'released' | 'cancelled';
+
+const ADMITTED: Decision = { kind: 'admitted' };
+const SHUT_DOWN: Decision = { kind: 'cancelled' };
+
+export class Gate {
+  /** Calls wait for this before they ask. Settles when it is known who decides. */
+  readonly ready: Promise<void>;
+  /** The names of the tools to bring to `startTool`. */
+  tools: ReadonlySet<string> = new Set();
+
+  #mode: Mode = 'loading';
+  #setReady: () => void;
+  #limiter: Limiter | undefined;
+  #waiting = new Map<number, (decision: Decision) => void>();
+  #timer: NodeJS.Timeout | undefined;
+  #trace: Trace | undefined;
+  #report: Reporter;
+  #broken = false;
+  /** What `onFailure` says. */
+  #closed: boolean;
+
+  constructor(report: Reporter, trace: Trace | undefined, closed: boolean) {
+    this.#report = report;
+    this.#trace = trace;
+    this.#closed = closed;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.ready = promise;
+    this.#setReady = resolve;
+  }
+
+  /** Whether calls still have to wait for `ready`. */
+  get loading(): boolean {
+    return this.#mode === 'loading';
+  }
+
+  /** The addon, while the component decides. */
+  get limiter(): Limiter | undefined {
+    return this.#limiter;
+  }
+
+  /** Whether calls are refused when no component decides. */
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  set closed(closed: boolean) {
+    this.#closed = closed;
+    if (this.#mode === 'open' || this.#mode === 'closed') this.#mode = closed ? 'closed' : 'open';
+  }
+
+  /** Where to report from now on: the row's newest context. */
+  set report(report: Reporter) {
+    this.#report = report;
+  }
+
+  /** The component is there and decides. */
+  open(limiter: Limiter): void {
+    if (this.#mode !== 'loading') return;
+    this.#limiter = limiter;
+    this.#mode = 'component';
+    this.refresh();
+    this.#setReady();
+  }
+
+  /** There will be no component: `onFailure` decides. */
+  fail(): void {
+    if (this.#mode !== 'loading') return;
+    this.#mode = this.#closed ? 'closed' : 'open';
+    this.#setReady();
+  }
+
+  /** Asks the component again for what may have changed with its configuration. */
+  refresh(): void {
+    const limiter = this.#limiter;
+    if (limiter === undefined) return;
+    this.tools = new Set(limiter.tools());
+    this.#serve(limiter.pending());
+  }
+
+  /** Asks whether a model call may leave. Not while `loading`. */
+  startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Entry {
+    return this.#start(info, (limiter) =>
+      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, spawn, within, purpose));
+  }
+
+  /** Asks whether a spawn may run. Not while `loading`. */
+  startTool(tool: string, info: CallInfo): Entry {
+    return this.#start(info, (limiter) => limiter.startTool(tool, info.session, info.provider, info.model));
+  }
+
+  #start(info: CallInfo, ask: (limiter: Limiter) => number): Entry {
+    const limiter = this.#limiter;
+    if (limiter === undefined || this.#mode !== 'component') return { id: UNCOUNTED, decision: this.#withoutComponent() };
+    let answer: number;
+    try {
+      answer = ask(limiter);
+    } catch (error) {
+      this.#complain(error);
+      return { id: UNCOUNTED, decision: this.#closed ? unavailable(error) : ADMITTED };
+    }
+    const bits = answer % SPAN;
+    const id = (answer - bits) / SPAN;
+    let decision: Decision | Promise<Decision> = ADMITTED;
+    if ((bits & WAITS) !== 0) {
+      decision = new Promise((resolve) => this.#waiting.set(id, resolve));
+      this.#trace?.wait(id, info);
+    } else if ((bits & DENIED) !== 0) {
+      const refusal = limiter.refusal() ?? { code: UNAVAILABLE, message: 'refused without a reason' };
+      decision = { kind: 'refused', refusal };
+      this.#trace?.deny(id, info, refusal);
+    } else {
+      this.#trace?.admit(id, info);
+    }
+    // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
+    this.#serve(bits);
+    return { id, decision };
+  }
+
+  #withoutComponent(): Decision {
+    switch (this.#mode) {
+      case 'closed':
+        return unavailable('the component could not be loaded');
+      case 'cancelled':
+        return SHUT_DOWN;
+      default:
+        return ADMITTED;
+    }
+  }
+
+  /** Tells that a call ended or was given up, at whatever point. Repeating it does nothing. */
+  finish(id: number, outcome: Outcome, failure?: Failure): void {
+    this.#waiting.delete(id);
+    if (id === UNCOUNTED || this.#limiter === undefined) return;
+    this.#trace?.finish(id, outcome);
+    this.#operate((limiter) => limiter.finish(id, outcome, failure));
+  }
+
+  /** Moves a manual clock on. */
+  advance(ms: number): void {
+    this.#operate((limiter) => limiter.advance(ms));
+  }
+
+  #operate(operation: (limiter: Limiter) => number): void {
+    const limiter = this.#limiter;
+    if (limiter === undefined) return;
+    try {
+      this.#serve(operation(limiter));
+    } catch (error) {
+      this.#complain(error);
+    }
+  }
+
+  /** Fetches what the addon says there is. */
+  #serve(bits: number): void {
+    const limiter = this.#limiter;
+    if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED)) === 0) return;
+    if ((bits & SETTLED) !== 0) {
+      for (const { id, refusal } of limiter.takeSettled()) {
+        const decision: Decision = refusal === undefined ? ADMITTED : { kind: 'refused', refusal };
+        this.#trace?.settled(id, refusal);
+        this.#settle(id, decision);
+      }
+    }
+    if ((bits & LOGGED) !== 0) {
+      for (const { level, message } of limiter.takeLog()) this.#report(level, message);
+    }
+    if ((bits & TICK) !== 0) this.#schedule(limiter);
+  }
+
+  #settle(id: number, decision: Decision): void {
+    const resolve = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    resolve?.(decision);
+  }
+
+  #schedule(limiter: Limiter): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    const delay = limiter.nextTick();
+    if (delay === null) return;
+    // An early tick does no harm: a wait longer than a timer holds is cut into several.
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#operate((limiter) => limiter.tick());
+      if (this.#timer === undefined) this.#schedule(limiter);
+    }, Math.min(delay, MAX_DELAY));
+    this.#timer.unref();
+  }
+
+  /** The row is gone: no plugin, no limit. Everybody who waits proceeds. */
+  release(): void {
+    this.#close('released', ADMITTED);
+  }
+
+  /** The harness shuts down: nobody who waits may reach a backend any more. */
+  cancel(): void {
+    this.#close('cancelled', SHUT_DOWN);
+  }
+
+  #close(mode: 'released' | 'cancelled', decision: Decision): void {
+    if (this.#mode === 'released' || this.#mode === 'cancelled') return;
+    this.#mode = mode;
+    if (this.#limiter !== undefined) this.#trace?.stats(this.#limiter);
+    this.#limiter = undefined;
+    this.#setReady();
+    clearTimeout(this.#timer);
+    const waiting = [...this.#waiting.values()];
+    this.#waiting.clear();
+    for (const resolve of waiting) resolve(decision);
+  }
+
+  /** A fault of the addon itself is told once; `onFailure` decides meanwhile. */
+  #complain(error: unknown): void {
+    if (this.#broken) return;
+    this.#broken = true;
+    const effect = this.#closed ? 'are refused' : 'pass uncounted';
+    this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
+  }
+}
+
+function unavailable(reason: unknown): Decision {
+  const message = `gen-limit cannot decide (${describe(reason)}) and onFailure is "closed"; see the harness's stderr`;
+  return { kind: 'refused', refusal: { code: UNAVAILABLE, message } };
+}
+
+/** An error in one line, with its code if it has one. */
+export function describe(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const code = 'code' in error && typeof error.code === 'string' ? `${error.code}: ` : '';
+  return `${code}${error.message}`.split('\n', 1)[0] ?? '';
+}

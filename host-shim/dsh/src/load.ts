@@ -1,0 +1,55 @@
+/**
+ * Brings the addon and the component to work, late and carefully: a plugin that throws while mounting stops the harness, so
+ * both are loaded after mounting, and what is wrong with them is said in a sentence that names what was found, what was
+ * expected and what to do.
+ */
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import manifest from '../package.json' with { type: 'json' };
+import type * as Addon from '../../node/index.d.ts';
+import { describe } from './gate.ts';
+
+/** Where the parts are, and what a test wants different. */
+export interface Parts {
+  readonly addon: string;
+  readonly component: string;
+  readonly options?: Addon.Options;
+}
+
+/** As the package ships them, beside `dist/`. */
+export function packaged(): Parts {
+  return {
+    addon: fileURLToPath(new URL('../gen-limit.node', import.meta.url)),
+    component: fileURLToPath(new URL('../gen-limit.wasm', import.meta.url)),
+  };
+}
+
+/** The component at work, with nothing limited yet. */
+export async function load({ addon: path, component, options }: Parts): Promise<Addon.Limiter> {
+  const addon = loadAddon(path);
+  return new addon.Limiter(await addon.Component.load(component), options);
+}
+
+function loadAddon(path: string): typeof Addon {
+  let loaded: unknown;
+  try {
+    loaded = createRequire(import.meta.url)(path);
+  } catch (error) {
+    throw new Error(`${path}: expected the native addon for ${platform()} there, found ${describe(error)}; ${REINSTALL}`);
+  }
+  if (!isAddon(loaded)) throw new Error(`${path}: expected the addon of gen-limit, found another module; ${REINSTALL}`);
+  if (loaded.version() !== manifest.version) {
+    throw new Error(`${path}: expected the addon of version ${manifest.version}, found ${loaded.version()}; ${REINSTALL}`);
+  }
+  return loaded;
+}
+
+const REINSTALL = 'install @creait/dsh-gen-limit again, for this platform';
+
+function platform(): string {
+  return `${process.platform}-${process.arch}`;
+}
+
+function isAddon(module: unknown): module is typeof Addon {
+  return typeof module === 'object' && module !== null && 'Limiter' in module && 'Component' in module && 'version' in module;
+}

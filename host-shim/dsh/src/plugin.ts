@@ -1,0 +1,185 @@
+/** Ties the harness's hooks to the gate: what a row's configuration becomes, and where calls come from. */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Context } from '@deepseek-ai/cordis';
+import type { GenerateOptions, StreamChunk } from '@deepseek-ai/dsh-llm';
+import type {} from '@deepseek-ai/dsh-agent';
+import type {} from '@deepseek-ai/dsh-session';
+import type {} from '@deepseek-ai/dsh-subagent';
+import type {} from '@deepseek-ai/dsh-tools';
+import type { Limiter, Problem } from '../../node/index.d.ts';
+import manifest from '../package.json' with { type: 'json' };
+import { tooOld } from './compat/harness.ts';
+import { Gate, describe } from './gate.ts';
+import { load, packaged, type Parts } from './load.ts';
+import { reporter, type Level } from './report.ts';
+import { leave, settle, type Living } from './row.ts';
+import { Spawns } from './spawns.ts';
+import { stats } from './stats.ts';
+import { readStored, storedPath, writeStored } from './stored.ts';
+import { GatedStream } from './stream.ts';
+import { Trace } from './trace.ts';
+
+type Say = (level: Level, message: string, loud?: boolean) => void;
+
+/** Mounts the plugin on a row. */
+export function mount(ctx: Context, config: unknown, parts: Parts = packaged()): void {
+  try {
+    settle(ctx, config, () => new Plugin(ctx, config, parts));
+  } catch (error) {
+    // Whatever it is, a harness that does not start is worse.
+    reporter(ctx)('error', `not mounted, nothing is limited: ${describe(error)}`);
+  }
+}
+
+class Plugin implements Living {
+  readonly gate: Gate;
+  #spawns: Spawns;
+  #say: Say;
+  #config = '{}';
+  #path: string;
+  /** Whether a configuration without a mistake is in force. */
+  #good = false;
+  #listeners: Array<() => unknown>;
+  #within = new AsyncLocalStorage<number>();
+
+  constructor(ctx: Context, config: unknown, parts: Parts) {
+    this.#say = reporter(ctx);
+    this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
+    this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config));
+    this.#spawns = new Spawns(this.gate);
+    this.#listeners = this.#listen(ctx.root);
+    void this.#load(parts);
+  }
+
+  adopt(ctx: Context, config: unknown): void {
+    this.#say = reporter(ctx);
+    this.gate.report = this.#say;
+    this.#configure(config);
+    // Not calling the rest of the chain keeps the harness from restarting us for an edit.
+    const stop = ctx.on('internal/update', (next) => this.#configure(next));
+    ctx.effect(() => () => {
+      stop();
+      leave(ctx);
+    }, 'gen-limit row');
+  }
+
+  stop(): void {
+    for (const stop of this.#listeners) stop();
+  }
+
+  async #load(parts: Parts): Promise<void> {
+    try {
+      const old = tooOld();
+      if (old !== undefined) throw new Error(old);
+      const limiter = await load(parts);
+      this.#apply(limiter);
+      this.gate.open(limiter);
+      this.#announce(limiter);
+    } catch (error) {
+      this.gate.fail();
+      this.#say('error', `${describe(error)}; until then calls ${this.gate.closed ? 'are refused' : 'pass unlimited'}`);
+    }
+  }
+
+  #configure(config: unknown): void {
+    this.#config = toJson(config);
+    this.gate.closed = isClosed(config);
+    const { limiter } = this.gate;
+    if (limiter === undefined) return;
+    const wasGood = this.#good;
+    try {
+      this.#apply(limiter);
+      if (this.#good && !wasGood) this.#announce(limiter);
+    } catch (error) {
+      this.#say('error', `the edited row is not in force, the configuration before it is: ${describe(error)}`);
+    }
+    this.gate.refresh();
+  }
+
+  /** Puts the row's configuration in force, or what comes nearest to it. */
+  #apply(limiter: Limiter): void {
+    const { applied, problems } = limiter.configure(this.#config, false);
+    if (applied) {
+      this.#good = true;
+      try {
+        writeStored(this.#path, this.#config);
+      } catch (error) {
+        this.#say('warn', `the configuration is in force but could not be stored: ${describe(error)}`);
+      }
+      return;
+    }
+    const before = this.#good ? undefined : readStored(this.#path);
+    const kept = this.#good || (before !== undefined && limiter.configure(before, false).applied);
+    if (!kept) limiter.configure(this.#config, true);
+    this.#say('error', `${list(problems)}; ${kept ? 'the last good configuration' : 'what is valid of the row'} is in force`);
+  }
+
+  #announce(limiter: Limiter): void {
+    const limits = (stats(limiter) as { scopes: Array<{ scope: string; max: number }> }).scopes
+      .filter(({ max }) => max >= 0)
+      .map(({ scope, max }) => `${scope} max ${max}`);
+    const what = limits.length === 0 ? 'inactive: no limits set' : limits.join(', ');
+    this.#say('info', `${manifest.version}, component ${limiter.status().sha256.slice(0, 12)}; ${what}`, true);
+  }
+
+  /** Listens at the root, so that calls are seen also while the plugin is between two mountings. */
+  #listen(root: Context): Array<() => unknown> {
+    const { gate } = this;
+    const spawns = this.#spawns;
+    const first = { prepend: true, global: true };
+    return [
+      root.on('llm/stream', (options, next) => this.#stream(root, options, next), first),
+      root.on('tools/pre-execute', (exec, next) =>
+        gate.loading || gate.tools.has(exec.name) ? spawns.preExecute(exec, next) : next(), first),
+      // The earlier of the two counts: the first never comes for a call that was stopped before its body, the second only
+      // after those of the calls before it.
+      root.on('tools/execute', async (exec, next) => {
+        const result = await next();
+        spawns.ended(exec, result);
+        return result;
+      }, first),
+      root.on('tools/result', (exec, result) => void spawns.ended(exec, result), first),
+      root.on('subagent/start', ({ id }) => {
+        const session = root.get('sessions')?.get(id);
+        const { provider, model } = root.get('agents')?.get(id)?.options ?? {};
+        const route = provider === undefined || model === undefined ? undefined : { provider, model };
+        spawns.started(id, session?.header.parentSession, route, session);
+      }, first),
+      root.on('subagent/end', ({ id }) => spawns.stopped(id), first),
+    ];
+  }
+
+  #stream(root: Context, options: GenerateOptions, next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {
+    const { provider, model, sessionId, signal, purpose } = options;
+    return new GatedStream({
+      gate: this.gate,
+      within: this.#within,
+      signal,
+      next,
+      start: () => {
+        const session = sessionId === undefined ? undefined : root.get('sessions')?.get(sessionId);
+        const { first, spawn } = this.#spawns.calls(sessionId, session);
+        const info = { kind: 'stream', session: sessionId, provider, model } as const;
+        return this.gate.startStream(info, first, spawn, this.#within.getStore(), purpose);
+      },
+    });
+  }
+}
+
+/** The one key we read ourselves: it says what to do when there is nobody else to read it. */
+function isClosed(config: unknown): boolean {
+  return typeof config === 'object' && config !== null && 'onFailure' in config && config.onFailure === 'closed';
+}
+
+/** The row's configuration as text for the component. What JSON cannot say becomes text too, so that it is seen. */
+function toJson(config: unknown): string {
+  const visible = (_key: string, value: unknown): unknown => {
+    if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+    return typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function' ? String(value) : value;
+  };
+  return JSON.stringify(config ?? {}, visible);
+}
+
+function list(problems: readonly Problem[]): string {
+  return problems.map(({ path, message }) => (path === '' ? message : `${path}: ${message}`)).join('; ');
+}

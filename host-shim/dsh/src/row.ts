@@ -1,0 +1,92 @@
+/**
+ * The life of a row.
+ *
+ * Calls and lines belong to the row in the harness's configuration, not to one mounting of the plugin: restarting or
+ * replacing the plugin must neither lose a count nor let the line through. So what is alive is kept by the row's own object,
+ * on `globalThis`, where a new copy of this module finds it too; and it listens at the root of the harness, so that not even
+ * a call in the few milliseconds between two mountings passes unseen.
+ *
+ * | what happens | what becomes of those who wait |
+ * |---|---|
+ * | the row is edited | they go on waiting under the new limits |
+ * | restarted, replaced | they go on waiting |
+ * | disabled, removed | they proceed: no plugin, no limit |
+ * | the harness shuts down | they are cancelled, and none reaches a backend |
+ *
+ * The harness does not say which of these a disposal is. While it can still be any, we look again for at most 250 ms.
+ */
+import type { Context } from '@deepseek-ai/cordis';
+import type { Entry } from '@deepseek-ai/cordis-plugin-loader';
+import type { Gate } from './gate.ts';
+
+/** Changes when `Living` does, so that copies of this module that do not fit each other keep apart. */
+const ROWS = Symbol.for('@creait/dsh-gen-limit.rows.1');
+
+/** `FiberState.ACTIVE`; a const enum of the harness, which type stripping cannot import. */
+const ACTIVE = 2;
+
+/** How long a disposal may turn out to be the first half of a replacement, and how often we look, in milliseconds. */
+const GRACE_MS = 250;
+const LOOK_MS = 10;
+
+/** What lives as long as its row. */
+export interface Living {
+  readonly gate: Gate;
+  /** A new mounting takes over. */
+  adopt(ctx: Context, config: unknown): void;
+  /** The row is gone. */
+  stop(): void;
+}
+
+type Kept = Living & { watch?: NodeJS.Timeout };
+
+function rows(): WeakMap<object, Kept> {
+  const holder = globalThis as { [ROWS]?: WeakMap<object, Kept> };
+  return (holder[ROWS] ??= new WeakMap());
+}
+
+/** The row a context belongs to: the loader's entry, or without a loader the fibre itself. */
+function rowOf(ctx: Context): object {
+  return ctx.fiber.entry ?? ctx.fiber;
+}
+
+/** Puts what lives on a row under this mounting, making it if there is none. */
+export function settle(ctx: Context, config: unknown, make: () => Living): void {
+  const row = rowOf(ctx);
+  let living = rows().get(row);
+  if (living === undefined) rows().set(row, (living = make()));
+  clearInterval(living.watch);
+  delete living.watch;
+  living.adopt(ctx, config);
+}
+
+/** This mounting is disposed of. */
+export function leave(ctx: Context): void {
+  const row = rowOf(ctx);
+  const living = rows().get(row);
+  if (living === undefined) return;
+  const { entry } = ctx.fiber;
+  const deadline = performance.now() + GRACE_MS;
+  const look = (): boolean => {
+    const end = fate(ctx, entry, performance.now() >= deadline);
+    if (end === 'unknown') return false;
+    clearInterval(living.watch);
+    rows().delete(row);
+    if (end === 'shut down') living.gate.cancel();
+    else living.gate.release();
+    living.stop();
+    return true;
+  };
+  if (look()) return;
+  clearInterval(living.watch);
+  living.watch = setInterval(look, LOOK_MS);
+}
+
+/** Why a mounting was disposed of, as far as it can be told. */
+function fate(ctx: Context, entry: Entry | undefined, late: boolean): 'shut down' | 'gone' | 'unknown' {
+  if (ctx.root.fiber.state !== ACTIVE) return 'shut down';
+  // A fibre that keeps its number is restarted and mounts again by itself.
+  if (ctx.fiber.uid !== null) return late ? 'gone' : 'unknown';
+  if (entry === undefined || entry.disabled || entry.parent.tree.store[entry.options.id] !== entry) return 'gone';
+  return late ? 'gone' : 'unknown';
+}

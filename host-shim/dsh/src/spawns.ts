@@ -1,0 +1,135 @@
+/**
+ * Spawn tool calls: paced through the same line as the streams, and tied to the children they make.
+ *
+ * The harness tells nobody which tool call made a child. When a child starts, the oldest outstanding spawn of its parent
+ * and route is taken for the one; children of one parent are alike to the line, so a mix-up among them changes nothing. A
+ * child that no tool call made (a workflow's) may take the credit of a spawn that waits beside it, which is harmless too.
+ */
+import type { Session } from '@deepseek-ai/dsh-session';
+import type { PreToolDecision, ToolExecution, ToolExecutionResult } from '@deepseek-ai/dsh-tools';
+import { childRoute, type ChildRoute } from './compat/harness.ts';
+import { CANCELLED, COMPLETED, FAILED, type Decision, type Gate } from './gate.ts';
+
+/** How long a spawn whose tool call has returned is looked for by a child, in milliseconds. */
+const BACKGROUND_START_MS = 60_000;
+
+interface Spawn {
+  readonly id: number;
+  readonly parent: string | undefined;
+  readonly route: ChildRoute | undefined;
+  /** When its tool call returned. */
+  ended?: number;
+}
+
+export class Spawns {
+  #gate: Gate;
+  /** Spawns that run, by their tool call. */
+  #running = new WeakMap<object, Spawn>();
+  /** Spawns that have no child yet, oldest first. */
+  #childless: Spawn[] = [];
+  /** The spawn of each child that has not called yet. */
+  #children = new Map<string, number>();
+  /** Sessions that have called. */
+  #begun = new WeakSet<Session>();
+
+  constructor(gate: Gate) {
+    this.#gate = gate;
+  }
+
+  /** Decides about a tool call that all others allow. */
+  async preExecute(exec: ToolExecution, next: () => Promise<PreToolDecision>): Promise<PreToolDecision> {
+    const decision = await next();
+    if (decision.kind === 'deny' || exec.signal.aborted) return decision;
+    const end = await this.#enter(exec);
+    switch (end.kind) {
+      case 'admitted':
+        return decision;
+      case 'refused':
+        return { kind: 'deny', reason: `${end.refusal.code}: ${end.refusal.message}` };
+      case 'cancelled':
+        // The harness looks at the signal after its gates and reports the cancellation itself; at shutdown there is none.
+        return exec.signal.aborted ? decision : { kind: 'deny', reason: 'the harness shuts down' };
+    }
+  }
+
+  async #enter(exec: ToolExecution): Promise<Decision> {
+    const { signal } = exec;
+    const left = Promise.withResolvers<Decision>();
+    const onAbort = (): void => left.resolve({ kind: 'cancelled' });
+    signal.addEventListener('abort', onAbort, { once: true });
+    try {
+      if (this.#gate.loading) {
+        await Promise.race([this.#gate.ready, left.promise]);
+        if (signal.aborted) return { kind: 'cancelled' };
+      }
+      if (!this.#gate.tools.has(exec.name)) return { kind: 'admitted' };
+      const route = childRoute(exec);
+      const parent = exec.agent?.id;
+      const info = { kind: 'spawn', session: parent, provider: route?.provider, model: route?.model } as const;
+      const { id, decision } = this.#gate.startTool(exec.name, info);
+      const end = await Promise.race([decision, left.promise]);
+      if (signal.aborted || end.kind === 'cancelled') {
+        this.#gate.finish(id, CANCELLED);
+        return { kind: 'cancelled' };
+      }
+      if (end.kind === 'admitted') {
+        const spawn: Spawn = { id, parent, route };
+        this.#running.set(exec, spawn);
+        this.#childless.push(spawn);
+      }
+      return end;
+    } finally {
+      signal.removeEventListener('abort', onAbort);
+    }
+  }
+
+  /** The tool call has ended, however far it got. */
+  ended(exec: Readonly<ToolExecution>, result: Readonly<ToolExecutionResult>): void {
+    const spawn = this.#running.get(exec);
+    if (spawn === undefined) return;
+    this.#running.delete(exec);
+    spawn.ended = performance.now();
+    const outcome = exec.signal.aborted ? CANCELLED : result.isError ? FAILED : COMPLETED;
+    if (outcome !== COMPLETED) this.#forget(spawn);
+    this.#gate.finish(spawn.id, outcome);
+  }
+
+  /** A child has been made. */
+  started(child: string, parent: string | undefined, route: ChildRoute | undefined, session: Session | undefined): void {
+    if (session !== undefined && this.#hasBegun(session)) return;
+    const oldest = performance.now() - BACKGROUND_START_MS;
+    this.#childless = this.#childless.filter(({ ended }) => ended === undefined || ended > oldest);
+    const fits = (spawn: Spawn): boolean =>
+      spawn.parent === parent && (route === undefined || spawn.route === undefined ||
+        (spawn.route.provider === route.provider && spawn.route.model === route.model));
+    const spawn = this.#childless.find(fits);
+    if (spawn === undefined) return;
+    this.#forget(spawn);
+    this.#children.set(child, spawn.id);
+  }
+
+  /** A child is done, perhaps without ever having called. */
+  stopped(child: string): void {
+    this.#children.delete(child);
+  }
+
+  /** What is known of a session that calls now: whether it is its first call, and the spawn that made it. */
+  calls(id: string | undefined, session: Session | undefined): { first: boolean; spawn: number | undefined } {
+    const spawn = id === undefined ? undefined : this.#children.get(id);
+    if (id !== undefined) this.#children.delete(id);
+    const first = session === undefined || !this.#hasBegun(session);
+    if (session !== undefined) this.#begun.add(session);
+    return { first, spawn };
+  }
+
+  /** Whether a session has called before, in this process or, if it was resumed, in an earlier one. */
+  #hasBegun(session: Session): boolean {
+    if (this.#begun.has(session)) return true;
+    const own = session.events.slice(session.header.seedLength ?? 0);
+    return own.some(({ type }) => type === 'assistant/message');
+  }
+
+  #forget(spawn: Spawn): void {
+    this.#childless = this.#childless.filter((other) => other !== spawn);
+  }
+}
