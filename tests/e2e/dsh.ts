@@ -3,9 +3,9 @@
  * installs it, `dsh` as a child process.
  */
 import { spawn, execFile, type ChildProcess } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { EventEmitter, once } from 'node:events';
-import { rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, watch } from 'node:fs';
 import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
@@ -23,10 +23,19 @@ export const PROVIDER = 'mock';
 export const MODEL = 'model';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const bin = join(root, 'node_modules/@deepseek-ai/dsh/lib/bin.js');
+const installation = join(root, 'node_modules/@deepseek-ai/dsh');
+
+/** Its entry point. */
+export const BIN = join(installation, 'lib/bin.js');
+
+/** The harness under test, with its version. */
+export const HARNESS = `dsh ${(JSON.parse(readFileSync(join(installation, 'package.json'), 'utf8')) as { version: string }).version}`;
 
 /** The package under test; `cargo xtask` says where it built it. */
 export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
+
+/** A plugin of the tests, for what cannot be done from outside the harness. */
+export const PROBE = join(root, 'tests/e2e/fixtures/probe');
 
 /** Our package's name, and the id of its row. */
 export const NAME = '@creait/dsh-gen-limit';
@@ -41,7 +50,7 @@ export function limit(max: number): Patch {
 export interface HomeOptions {
   readonly baseUrl: string;
   readonly profile: Profile;
-  /** Tarballs to install; ours unless told otherwise. */
+  /** Tarballs and folders to install; our package unless told otherwise. */
   readonly packages?: readonly string[];
   /** Configuration of our row; without it the row stands as the package inserts it. */
   readonly config?: Patch;
@@ -112,9 +121,37 @@ export class Home {
   }
 
   /** The plugin's trace so far. */
-  async trace(): Promise<TraceLine[]> {
-    const text = await readFile(this.traceFile, 'utf8').catch(() => '');
-    return text.split('\n').filter(Boolean).map((line) => JSON.parse(line) as TraceLine);
+  trace(): TraceLine[] {
+    if (!existsSync(this.traceFile)) return [];
+    // The last line may be in the middle of being written.
+    const lines = readFileSync(this.traceFile, 'utf8').split('\n').slice(0, -1);
+    return lines.map((line) => JSON.parse(line) as TraceLine);
+  }
+
+  /** Resolves when the trace is as wanted, looking after every line. */
+  traced(what: string, reached: (trace: TraceLine[]) => boolean): Promise<void> {
+    const describe = (): string => this.trace().map((line) => `  ${JSON.stringify(line)}`).join('\n');
+    return watched(this.dir, what, () => reached(this.trace()), describe);
+  }
+
+  /** Resolves when the configuration that the plugin keeps as its last good one is as wanted. */
+  async stored(what: string, reached: (config: unknown) => boolean): Promise<void> {
+    const folder = join(this.dir, 'gen-limit');
+    const file = join(folder, `${this.profile}.${ROW}.json`);
+    const read = (): string => (existsSync(file) ? readFileSync(file, 'utf8') : 'null');
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await watched(folder, what, () => reached(JSON.parse(read())), read);
+  }
+
+  /** The calls that stand in line, oldest first. */
+  waiting(kind?: TraceLine['kind']): TraceLine[] {
+    const line = new Map<number, TraceLine>();
+    for (const entry of this.trace()) {
+      if (entry.id === undefined) continue;
+      if (entry.event === 'wait') line.set(entry.id, entry);
+      else if (entry.event === 'settled' || entry.event === 'finish') line.delete(entry.id);
+    }
+    return [...line.values()].filter((entry) => kind === undefined || entry.kind === kind);
   }
 
   /** Deletes the home. */
@@ -134,7 +171,9 @@ export interface TraceLine {
   readonly result?: string;
   readonly reason?: string;
   readonly waitedMs?: number;
-  readonly [key: string]: unknown;
+  /** The component's whole answer, on the last line. */
+  readonly stats?: { readonly totals: Readonly<Record<'waited' | 'maxWaitMs' | 'live' | 'waiting', number>> };
+  readonly host?: Readonly<Record<string, unknown>>;
 }
 
 /** A harness process. Emits `line` for each line it writes to stderr or stdout. */
@@ -144,14 +183,16 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   readonly exited: Promise<number>;
 
   readonly #child: ChildProcess;
+  readonly #workspace: string;
   #url = '';
 
-  private constructor(home: Home, args: readonly string[], env: NodeJS.ProcessEnv) {
+  private constructor(home: Home, args: readonly string[], bin = BIN) {
     super();
     this.setMaxListeners(0);
+    this.#workspace = home.workspace;
     this.#child = spawn(process.execPath, [bin, ...args], {
       cwd: home.workspace,
-      env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile, ...env },
+      env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     for (const name of ['stdout', 'stderr'] as const) {
@@ -165,13 +206,13 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   }
 
   /** Answers one prompt and exits. */
-  static headless(home: Home, prompt: string, env: NodeJS.ProcessEnv = {}): Dsh {
-    return new Dsh(home, ['--profile', 'headless', prompt], env);
+  static headless(home: Home, prompt: string, bin?: string): Dsh {
+    return new Dsh(home, ['--profile', 'headless', prompt], bin);
   }
 
   /** Serves the web profile's API on a free port. */
-  static async web(home: Home, env: NodeJS.ProcessEnv = {}): Promise<Dsh> {
-    const dsh = new Dsh(home, ['web', '--no-open', '--port', '0'], env);
+  static async web(home: Home): Promise<Dsh> {
+    const dsh = new Dsh(home, ['web', '--no-open', '--port', '0']);
     const printed = (): string | undefined => /https?:\/\/127\.0\.0\.1:\d+/.exec(dsh.stdout + dsh.stderr)?.[0];
     await dsh.until('the address of the web profile', () => printed() !== undefined);
     dsh.#url = printed() ?? '';
@@ -205,6 +246,12 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     }
   }
 
+  /** Asks the probe. */
+  async probe<T>(path: 'stream' | 'row', payload: unknown): Promise<T> {
+    const response = await fetch(`${this.#url}/api/probe/${path}`, { method: 'POST', body: JSON.stringify(payload) });
+    return (await response.json()) as T;
+  }
+
   /** Calls a method of the web profile's API. */
   async call<T>(method: string, payload: unknown): Promise<T> {
     const response = await fetch(`${this.#url}/api/${method}`, {
@@ -222,7 +269,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   async prompt(text: string, session?: string): Promise<string> {
     const sessionId =
       session ??
-      (await this.call<{ sessionId: string }>('session.create', { cwd: process.cwd() })).sessionId;
+      (await this.call<{ sessionId: string }>('session.create', { cwd: this.#workspace })).sessionId;
     await this.call('session.prompt', { sessionId, mode: 'queue', content: [{ type: 'text', text }] });
     return sessionId;
   }
@@ -234,6 +281,21 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     const code = await this.exited;
     clearTimeout(forced);
     return code;
+  }
+}
+
+/** Resolves when `reached` holds, looking whenever something in the folder changes. */
+async function watched(folder: string, what: string, reached: () => boolean, describe: () => string): Promise<void> {
+  const patienceMs = 30_000;
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const watcher = watch(folder, () => reached() && resolve());
+  const gaveUp = () => reject(new Error(`no ${what} within ${patienceMs} ms\n${describe()}`));
+  const patience = setTimeout(gaveUp, patienceMs);
+  try {
+    if (!reached()) await promise;
+  } finally {
+    clearTimeout(patience);
+    watcher.close();
   }
 }
 
@@ -268,25 +330,25 @@ function settings({ baseUrl, contextWindow = 100_000 }: HomeOptions): unknown {
   };
 }
 
-const templates = new Map<string, Promise<string>>();
-
-/** A home with the packages installed, made once per process; tests work on copies. */
-function template(profile: Profile, packages: readonly string[]): Promise<string> {
-  const key = [profile, ...packages].join('\n');
-  let made = templates.get(key);
-  if (made === undefined) {
-    made = install(profile, packages);
-    templates.set(key, made);
+/**
+ * A home with the packages installed, for tests to copy. Kept under `target/` by the content of what is installed, so
+ * that every test process, and the next run, finds it.
+ */
+async function template(profile: Profile, packages: readonly string[]): Promise<string> {
+  const hash = createHash('sha256').update(HARNESS).update(process.version);
+  for (const path of packages) {
+    const files = statSync(path).isDirectory() ? readdirSync(path).map((name) => join(path, name)) : [path];
+    for (const file of files) hash.update(await readFile(file));
   }
-  return made;
-}
-
-async function install(profile: Profile, packages: readonly string[]): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'gen-limit-template-'));
-  process.once('exit', () => rmSync(dir, { recursive: true, force: true }));
+  const kept = join(root, 'target/e2e', `${profile}-${hash.digest('hex').slice(0, 16)}`);
+  if (existsSync(kept)) return kept;
+  const fresh = `${kept}-${process.pid}`;
   const dsh = (...args: string[]) =>
-    promisify(execFile)(process.execPath, [bin, ...args], { env: environment(dir), cwd: dir });
+    promisify(execFile)(process.execPath, [BIN, ...args], { env: environment(fresh), cwd: fresh });
+  await mkdir(fresh, { recursive: true });
   await dsh('--profile', profile, '--dump-default-config');
-  for (const tarball of packages) await dsh('plugin', '--profile', profile, 'add', tarball);
-  return dir;
+  for (const path of packages) await dsh('plugin', '--profile', profile, 'add', `file:${path}`);
+  // Another process may have been quicker; then its folder stands and this one goes.
+  await rename(fresh, kept).catch(() => rm(fresh, { recursive: true, force: true }));
+  return kept;
 }

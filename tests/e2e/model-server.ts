@@ -121,6 +121,11 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
     return [...new Set([...this.#open].map((stream) => stream.session))].sort();
   }
 
+  /** Whether no stream is open. */
+  get idle(): boolean {
+    return this.#open.size === 0;
+  }
+
   /** Streams of a session, of one purpose or all. */
   of(session: string, purpose?: Purpose): Stream[] {
     return this.streams.filter(

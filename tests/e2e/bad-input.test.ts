@@ -1,0 +1,121 @@
+/** Whatever is wrong with the row or the package: it is named, the harness starts, and `onFailure` decides about calls. */
+import assert from 'node:assert/strict';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+
+import { BIN, limit, MODEL, PROVIDER, type Home } from './dsh.ts';
+import { inWorld } from './scenario.ts';
+import { fanOut, ROOT } from './scripts.ts';
+
+const PROMPT = `[s:${ROOT}] split this up`;
+
+/** Three children that would all generate at once. */
+const script = fanOut({ n: 3, holdMs: 700 });
+
+describe('a wrong row is named with its field, and its valid rows are in force', { concurrency: 2 }, () => {
+  const good = { provider: PROVIDER, model: MODEL, max: 1 };
+  const wrong: Record<string, [row: unknown, named: RegExp]> = {
+    'max is text': [{ provider: 'x', model: 'y', max: '2 sessions' }, /limits\[1\]\.max/],
+    'max is missing': [{ provider: 'x', model: 'y' }, /limits\[1\]\.max/],
+    'a key is misspelled': [{ provider: 'x', model: 'y', max: 1, maximum: 3 }, /limits\[1\]\.maximum/],
+  };
+  for (const [what, [row, named]] of Object.entries(wrong)) {
+    test(what, () =>
+      inWorld({ script, profile: 'headless', config: { limits: [good, row] } }, async (world) => {
+        const dsh = await world.headless(PROMPT);
+        assert.equal(await dsh.exited, 0, dsh.stderr);
+        assert.match(dsh.stderr, named);
+        assert.equal(world.server.peakSessions, 1);
+      }),
+    );
+  }
+});
+
+/** What is wrong with an installed package, and how it is named. */
+interface Fault {
+  readonly part: 'gen-limit.wasm' | 'gen-limit.node';
+  /** What stands in place of the part, made from it; without this nothing does. */
+  readonly instead?: (part: Buffer) => Buffer;
+  readonly named: RegExp;
+}
+
+const faults: Record<string, Fault> = {
+  'no component': { part: 'gen-limit.wasm', named: /cannot be read.*expected a component/ },
+  'half a component': {
+    part: 'gen-limit.wasm',
+    instead: (whole) => whole.subarray(0, whole.length / 2),
+    named: /not a valid component/,
+  },
+  'a core module for a component': {
+    part: 'gen-limit.wasm',
+    instead: () => Buffer.from('\0asm\x01\0\0\0', 'latin1'),
+    named: /core module, expected a component/,
+  },
+  'text for a component': {
+    part: 'gen-limit.wasm',
+    instead: () => Buffer.from('hello'),
+    named: /not WebAssembly.*expected/,
+  },
+  'no addon': { part: 'gen-limit.node', named: /expected the native addon/ },
+  'text for an addon': {
+    part: 'gen-limit.node',
+    instead: () => Buffer.from('hello'),
+    named: /expected the native addon/,
+  },
+};
+
+async function breakPackage(home: Home, { part, instead }: Fault): Promise<void> {
+  const path = join(home.installed, part);
+  const whole = await readFile(path);
+  await rm(path);
+  if (instead !== undefined) await writeFile(path, instead(whole));
+}
+
+describe('a part of the package is wrong: it is named and calls pass unlimited', { concurrency: 2 }, () => {
+  for (const [what, fault] of Object.entries(faults)) {
+    test(what, () =>
+      inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+        await breakPackage(world.home, fault);
+        const dsh = await world.headless(PROMPT);
+        assert.equal(await dsh.exited, 0, dsh.stderr);
+        const line = dsh.stderr.split('\n').find((text) => text.startsWith('gen-limit: ')) ?? '';
+        assert.match(line, fault.named);
+        assert.ok(line.includes(join(world.home.installed, fault.part)), `the file is named: ${line}`);
+        assert.ok(world.server.peakSessions >= 3, `peak ${world.server.peakSessions}`);
+      }),
+    );
+  }
+});
+
+describe('a part of the package is wrong and onFailure is closed: calls are refused', { concurrency: 2 }, () => {
+  for (const what of ['no component', 'text for a component', 'no addon']) {
+    test(what, () =>
+      inWorld({ script, profile: 'headless', config: { ...limit(1), onFailure: 'closed' } }, async (world) => {
+        await breakPackage(world.home, faults[what] as Fault);
+        const dsh = await world.headless(PROMPT);
+        assert.equal(await dsh.exited, 1);
+        assert.match(dsh.stderr, /GEN_LIMITER_UNAVAILABLE/);
+        assert.deepEqual(world.server.streams, []);
+      }),
+    );
+  }
+});
+
+test('a harness that is too old is named with the version it needs', () =>
+  inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+    const dsh = await world.headless(PROMPT, await pretending(world.home, '0.1.0-rc.7'));
+    assert.equal(await dsh.exited, 0, dsh.stderr);
+    assert.match(dsh.stderr, /gen-limit: .*dsh 0\.1\.0-rc\.7.*0\.1\.0-rc\.8/);
+  }));
+
+/** An entry point of the harness in a package that says it is of another version. */
+async function pretending(home: Home, version: string): Promise<string> {
+  const folder = join(home.dir, 'old-dsh');
+  await mkdir(folder);
+  await writeFile(join(folder, 'package.json'), JSON.stringify({ name: '@deepseek-ai/dsh', version, type: 'module' }));
+  const bin = join(folder, 'bin.js');
+  await writeFile(bin, `import ${JSON.stringify(pathToFileURL(BIN).href)};\n`);
+  return bin;
+}

@@ -1,0 +1,107 @@
+/** The world of one test: a model server, a home, and harnesses that end with the test. */
+import { Dsh, Home, type HomeOptions, type Profile } from './dsh.ts';
+import { ModelServer, type Arrival, type Reply, type Script } from './model-server.ts';
+import { gate, type Gate } from './scripts.ts';
+
+/** What a test works with. */
+export class World {
+  readonly server: ModelServer;
+  readonly home: Home;
+  readonly #started: Dsh[] = [];
+
+  constructor(server: ModelServer, home: Home) {
+    this.server = server;
+    this.home = home;
+  }
+
+  /** Starts the web profile. */
+  async web(): Promise<Dsh> {
+    const dsh = await Dsh.web(this.home);
+    this.#started.push(dsh);
+    return dsh;
+  }
+
+  /** Answers one prompt in the headless profile; gives the process after its end. */
+  async headless(prompt: string, bin?: string): Promise<Dsh> {
+    const dsh = Dsh.headless(this.home, prompt, bin);
+    this.#started.push(dsh);
+    await dsh.exited;
+    return dsh;
+  }
+
+  /** Ends everything. */
+  async end(): Promise<void> {
+    await Promise.all(this.#started.map((dsh) => dsh.stop('SIGKILL')));
+    await this.server.close();
+    await this.home.remove();
+  }
+}
+
+/** What a test wants of its world. */
+export interface Scenario extends Omit<HomeOptions, 'baseUrl' | 'profile'> {
+  readonly script: Script;
+  readonly profile?: Profile;
+}
+
+/** Runs a test in a world of its own. */
+export async function inWorld(scenario: Scenario, test: (world: World) => Promise<void>): Promise<void> {
+  const { script, profile = 'web', ...options } = scenario;
+  const server = await ModelServer.start(script);
+  const home = await Home.make({ ...options, profile, baseUrl: server.baseUrl });
+  const world = new World(server, home);
+  try {
+    await test(world);
+  } finally {
+    await world.end();
+  }
+}
+
+/** A script under which every chat stays open until the test lets its session go; titles are answered at once. */
+export class Holds {
+  readonly #gates = new Map<string, Gate>();
+
+  readonly script: Script = (arrival) =>
+    arrival.purpose === 'title' ? { text: 'A title' } : { text: 'done', ...this.until(arrival.session) };
+
+  /** Part of a reply that waits until the session is let go. */
+  until(session: string): Pick<Reply, 'until'> {
+    return { until: this.#of(session).opened };
+  }
+
+  /** Lets a session's streams end, those to come included. */
+  release(session: string): void {
+    this.#of(session).open();
+  }
+
+  #of(session: string): Gate {
+    const held = this.#gates.get(session) ?? gate();
+    this.#gates.set(session, held);
+    return held;
+  }
+}
+
+/** A script like that of [`Holds`], but where `answer` has something of its own to say. */
+export function holding(holds: Holds, answer: (arrival: Arrival) => Reply | undefined): Script {
+  return (arrival) => answer(arrival) ?? holds.script(arrival);
+}
+
+/** Two sessions that generate and two that wait, in a running harness whose limit is 2. */
+export interface TwoAndTwo {
+  readonly dsh: Dsh;
+  /** The harness's session ids by tag. */
+  readonly ids: Readonly<Record<'A' | 'B' | 'C' | 'D', string>>;
+}
+
+/** Brings A and B to generate and C and D to wait, C before D. */
+export async function twoAndTwo({ server, home }: World, dsh: Dsh): Promise<TwoAndTwo> {
+  const ids = { A: '', B: '', C: '', D: '' };
+  for (const tag of ['A', 'B'] as const) {
+    ids[tag] = await dsh.prompt(`[s:${tag}] work`);
+    await server.until(`${tag} generates`, () => server.generating.includes(tag));
+  }
+  for (const tag of ['C', 'D'] as const) {
+    ids[tag] = await dsh.prompt(`[s:${tag}] work`);
+    await home.traced(`wait of ${tag}`, () => home.waiting().some((call) => call.session === ids[tag]));
+  }
+  return { dsh, ids };
+}
