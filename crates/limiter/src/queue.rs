@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use slab::Slab;
 
 use crate::call::{CallId, Seniority};
-use crate::scope::{Scope, ScopeIx, ScopeKey};
+use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
 
 pub(crate) type NodeIx = usize;
 pub(crate) type LineIx = usize;
@@ -55,8 +55,10 @@ struct Node {
     children: BTreeMap<ScopeIx, NodeIx>,
     /// Some scope of the list has a `max` of 0, so no seat is kept for anybody here.
     paused: bool,
-    /// Per kind: heads of lines, and what children offer (`None`).
-    entries: [BTreeMap<Rank, Option<LineIx>>; 2],
+    /// Per kind: the oldest of each line that needs exactly this list.
+    heads: [BTreeMap<Rank, LineIx>; 2],
+    /// Per kind: what children offer, and which: a line that moves is for a moment offered by two.
+    offers: [BTreeSet<(Rank, NodeIx)>; 2],
     /// What the parent holds of this node.
     offered: [Option<Rank>; 2],
     /// What the scope's `candidates` hold of this node.
@@ -70,18 +72,23 @@ impl Node {
             parent,
             children: BTreeMap::new(),
             paused,
-            entries: [BTreeMap::new(), BTreeMap::new()],
+            heads: Default::default(),
+            offers: Default::default(),
             offered: [None; 2],
             candidate: [None; 2],
         }
     }
 
     fn oldest(&self, kind: Kind) -> Option<Rank> {
-        self.entries[kind as usize].keys().next().copied()
+        let head = self.heads[kind as usize].keys().next();
+        let offer = self.offers[kind as usize].first().map(|(rank, _)| rank);
+        head.into_iter().chain(offer).min().copied()
     }
 
     fn is_empty(&self) -> bool {
-        self.children.is_empty() && self.entries.iter().all(BTreeMap::is_empty)
+        self.children.is_empty()
+            && self.heads.iter().all(BTreeMap::is_empty)
+            && self.offers.iter().all(BTreeSet::is_empty)
     }
 }
 
@@ -157,8 +164,8 @@ impl Queue {
         }
         let from = std::mem::replace(node, to);
         if let Some(&head) = waiters.first() {
-            self.nodes[from].entries[kind as usize].remove(&head);
-            self.nodes[to].entries[kind as usize].insert(head, Some(line));
+            self.nodes[from].heads[kind as usize].remove(&head);
+            self.nodes[to].heads[kind as usize].insert(head, line);
         }
         self.mark(from, scopes);
         self.mark(to, scopes);
@@ -189,8 +196,8 @@ impl Queue {
         self.lines[line].waiters.iter().copied()
     }
 
-    /// Visits those who need `scope` and could take a seat in every needed scope before it: of each session its oldest,
-    /// spawns all, each list oldest first. `visit` answers whether to go on with this list and kind.
+    /// Visits those who need `scope` and could take a seat in every needed scope before it: of each session its oldest
+    /// or, where every call is counted, all; each list oldest first. `visit` answers whether to go on with this list and kind.
     pub fn claimants(&self, scope: ScopeIx, scopes: &Slab<Scope>, visit: &mut impl FnMut(&Claimant) -> bool) {
         for &node in &scopes[scope].nodes {
             let mut after = Vec::new();
@@ -199,23 +206,24 @@ impl Queue {
                 after.push(scope);
                 up = self.nodes[up].parent;
             }
-            self.claimants_below(node, &mut Vec::new(), &after, scopes, visit);
+            // The calls of a session may share a seat, spawns never do.
+            let one_per_session = scopes[scope].count_by == CountBy::Session;
+            self.claimants_below(node, one_per_session, &mut Vec::new(), &after, scopes, visit);
         }
     }
 
     fn claimants_below(
         &self,
         node: NodeIx,
+        one_per_session: bool,
         before: &mut Vec<ScopeIx>,
         after: &[ScopeIx],
         scopes: &Slab<Scope>,
         visit: &mut impl FnMut(&Claimant) -> bool,
     ) {
         for kind in KINDS {
-            'lines: for (&head, line) in &self.nodes[node].entries[kind as usize] {
-                let Some(line) = *line else { continue };
-                // The session's calls share a seat, spawns do not.
-                let take = if kind == Kind::Stream { 1 } else { usize::MAX };
+            'lines: for (&head, &line) in &self.nodes[node].heads[kind as usize] {
+                let take = if kind == Kind::Stream && one_per_session { 1 } else { usize::MAX };
                 for rank in self.waiters(line).take(take) {
                     let passes = |scope: &ScopeIx| scopes[*scope].has_room(kind, rank, self.max_overtakes);
                     if !before.iter().all(passes) || !visit(&Claimant { kind, rank, after }) {
@@ -231,7 +239,7 @@ impl Queue {
         for (&scope, &child) in &self.nodes[node].children {
             if KINDS.iter().any(|&kind| self.nodes[child].offered[kind as usize].is_some()) {
                 before.push(scope);
-                self.claimants_below(child, before, after, scopes, visit);
+                self.claimants_below(child, one_per_session, before, after, scopes, visit);
                 before.pop();
             }
         }
@@ -252,12 +260,12 @@ impl Queue {
         if before == after {
             return;
         }
-        let entries = &mut self.nodes[node].entries[kind as usize];
+        let heads = &mut self.nodes[node].heads[kind as usize];
         if let Some(head) = before {
-            entries.remove(&head);
+            heads.remove(&head);
         }
         if let Some(head) = after {
-            entries.insert(head, Some(line));
+            heads.insert(head, line);
         }
         self.mark(node, scopes);
     }
@@ -311,9 +319,9 @@ impl Queue {
             let offer = self.nodes[ix].oldest(kind).filter(|&rank| scope.has_room(kind, rank, max_overtakes));
             let offered = std::mem::replace(&mut self.nodes[ix].offered[k], offer);
             if offered != offer {
-                let entries = &mut self.nodes[parent].entries[k];
-                offered.map(|rank| entries.remove(&rank));
-                offer.map(|rank| entries.insert(rank, None));
+                let offers = &mut self.nodes[parent].offers[k];
+                offered.map(|rank| offers.remove(&(rank, ix)));
+                offer.map(|rank| offers.insert((rank, ix)));
                 changed = true;
             }
         }

@@ -182,7 +182,8 @@ impl Scope {
         self.limit().map_or(u32::MAX, |limit| limit.saturating_sub(used))
     }
 
-    /// For whom the last free seat of this kind is kept, if it has come to that.
+    /// For whom the last free seat is kept, if it has come to that: the oldest waiter that could use it. Spawns already let
+    /// through are as good as seats to the next spawn, so what is left for spawns is kept for the oldest spawn.
     pub fn kept_for(&self, kind: Kind) -> Option<Rank> {
         if self.free(kind) != 1 {
             return None;
@@ -197,12 +198,12 @@ impl Scope {
 
     /// Whether a waiter of this kind and rank could take a seat here now.
     pub fn has_room(&self, kind: Kind, rank: Rank, max_overtakes: u64) -> bool {
-        match self.free(kind) {
-            0 => false,
-            1 => self
-                .kept_for(kind)
-                .is_none_or(|kept| rank.seniority <= kept.seniority.saturating_add(max_overtakes)),
-            _ => true,
-        }
+        let kept_for_older = |kind| {
+            let kept: Option<Rank> = self.kept_for(kind);
+            kept.is_some_and(|kept| rank.seniority > kept.seniority.saturating_add(max_overtakes))
+        };
+        self.free(kind) > 0
+            && !kept_for_older(Kind::Stream)
+            && !(kind == Kind::Spawn && kept_for_older(Kind::Spawn))
     }
 }

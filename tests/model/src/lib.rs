@@ -1,0 +1,10 @@
+//! The rules once more, so naive that they can be checked by eye ([`Model`]), random histories ([`history`]), and the
+//! step-by-step comparison of both with a [`Subject`], which is the native limiter or the built component.
+
+mod drive;
+mod history;
+mod naive;
+
+pub use drive::{Known, Subject, drive};
+pub use history::{Step, World, history, world};
+pub use naive::Model;

@@ -1,0 +1,428 @@
+//! The rules, by definition and without any structure that would make them fast.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use limiter::config::Limit;
+use limiter::{
+    AnyCall, CallId, Config, CountBy, Instant, LiveCall, Reason, Route, ScopeKey, Seniority, SpawnCall,
+    StreamCall, WaitEnded, WaitingCall,
+};
+
+/// A waiting call or spawn.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    /// Its id.
+    pub id: CallId,
+    /// Its place.
+    pub seniority: Seniority,
+    /// When it arrived.
+    pub since: Instant,
+    /// What it is.
+    pub call: AnyCall,
+}
+
+/// Who is there, and the rules.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The configuration in force.
+    pub config: Config,
+    /// Pooled scopes: seats held and until when.
+    pub capacity: BTreeMap<ScopeKey, (u32, Option<Instant>)>,
+    /// Live model calls.
+    pub live: Vec<LiveCall>,
+    /// Who waits.
+    pub waiting: Vec<Waiter>,
+    /// Spawns let through: with their credit, or remembered for the child's place.
+    pub spawns: Vec<(LiveCall, bool)>,
+    /// The newest id seen.
+    pub newest: CallId,
+}
+
+/// The answer to an arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It may start.
+    Admit,
+    /// It waits.
+    Wait(Option<Instant>, Seniority),
+    /// It may not.
+    Deny(Reason),
+}
+
+/// A wait that ended.
+pub type Ended = (CallId, Result<(), Reason>);
+
+impl Model {
+    /// Whether a scope contains a route.
+    pub fn is_in(&self, key: &ScopeKey, route: &Route) -> bool {
+        match key {
+            ScopeKey::Route(own) => own == route,
+            ScopeKey::Group(name) => self.config.groups[name]
+                .iter()
+                .any(|own| own == route || own.provider == route.provider && own.model == "*"),
+            ScopeKey::Provider(provider) => *provider == route.provider,
+            ScopeKey::Everything => true,
+        }
+    }
+
+    /// The limited scopes of a route, in the order of scopes.
+    fn scopes(&self, route: &Route) -> Vec<&ScopeKey> {
+        let limited = self.config.limits.iter().filter(|(_, limit)| limit.max.is_some());
+        limited.map(|(key, _)| key).filter(|key| self.is_in(key, route)).collect()
+    }
+
+    fn holders(&self, key: &ScopeKey) -> BTreeSet<String> {
+        let inside = self
+            .live
+            .iter()
+            .filter(|live| self.is_in(key, stream(&live.call).map_or_else(|| unreachable!(), |c| &c.route)));
+        inside.map(|live| self.holder(key, &live.call, live.id)).collect()
+    }
+
+    fn holder(&self, key: &ScopeKey, call: &AnyCall, id: CallId) -> String {
+        match (stream(call).and_then(|call| call.session.as_ref()), self.count_by(key)) {
+            (Some(session), CountBy::Session) => format!("session {session}"),
+            _ => format!("call {id}"),
+        }
+    }
+
+    fn count_by(&self, key: &ScopeKey) -> CountBy {
+        self.config.limits.get(key).map_or(CountBy::Session, |limit| limit.count_by)
+    }
+
+    /// Seats held in a scope.
+    pub fn occupancy(&self, key: &ScopeKey) -> u32 {
+        self.holders(key).len() as u32
+    }
+
+    /// Credits in a scope.
+    pub fn credits(&self, key: &ScopeKey) -> u32 {
+        self.spawns
+            .iter()
+            .filter(|(spawn, credit)| *credit && route(&spawn.call).is_some_and(|r| self.is_in(key, r)))
+            .count() as u32
+    }
+
+    /// The limit in force.
+    pub fn limit(&self, key: &ScopeKey) -> u32 {
+        let limit = &self.config.limits[key];
+        let max = limit.max.unwrap_or(u32::MAX);
+        if limit.is_pooled() { max.min(self.capacity.get(key).map_or(0, |c| c.0)) } else { max }
+    }
+
+    fn needs(&self, waiter: &Waiter) -> Vec<&ScopeKey> {
+        let Some(route) = route(&waiter.call) else { return Vec::new() };
+        let held = |key: &&&ScopeKey| {
+            stream(&waiter.call).is_some()
+                && self.holders(key).contains(&self.holder(key, &waiter.call, waiter.id))
+        };
+        self.scopes(route).iter().filter(|key| !held(key)).copied().collect()
+    }
+
+    fn free(&self, key: &ScopeKey, is_spawn: bool) -> u32 {
+        let credits = if is_spawn { self.credits(key) } else { 0 };
+        self.limit(key).saturating_sub(self.occupancy(key) + credits)
+    }
+
+    /// For whom each scope keeps its last free seat, for streams and for spawns.
+    fn kept(&self) -> BTreeMap<(&ScopeKey, bool), &Waiter> {
+        let mut kept = BTreeMap::new();
+        for (key, _) in self.config.limits.iter().filter(|(_, limit)| limit.max.is_some()) {
+            let candidates: Vec<&Waiter> = self
+                .by_age()
+                .into_iter()
+                .filter(|waiter| {
+                    let needs = self.needs(waiter);
+                    needs.contains(&key)
+                        && needs.iter().all(|need| self.config.limits[*need].max != Some(0))
+                        && needs
+                            .iter()
+                            .take_while(|need| **need != key)
+                            .all(|need| self.has_room(waiter, need, &kept))
+                })
+                .collect();
+            for is_spawn in [false, true] {
+                let first = candidates.iter().find(|waiter| !is_spawn || stream(&waiter.call).is_none());
+                if let Some(first) = first.filter(|_| self.free(key, is_spawn) == 1) {
+                    kept.insert((key, is_spawn), *first);
+                }
+            }
+        }
+        kept
+    }
+
+    fn has_room(&self, waiter: &Waiter, key: &ScopeKey, kept: &BTreeMap<(&ScopeKey, bool), &Waiter>) -> bool {
+        let is_spawn = stream(&waiter.call).is_none();
+        let too_young =
+            |kept: &&Waiter| waiter.seniority.saturating_sub(kept.seniority) > self.config.max_overtakes;
+        self.free(key, is_spawn) > 0
+            && !kept.get(&(key, false)).is_some_and(too_young)
+            && !(is_spawn && kept.get(&(key, true)).is_some_and(too_young))
+    }
+
+    fn by_age(&self) -> Vec<&Waiter> {
+        let mut waiters: Vec<&Waiter> = self.waiting.iter().collect();
+        waiters.sort_by_key(|waiter| (waiter.seniority, waiter.id));
+        waiters
+    }
+
+    /// The oldest waiter that fits.
+    pub fn next(&self) -> Option<CallId> {
+        let kept = self.kept();
+        let fits = |waiter: &&&Waiter| self.needs(waiter).iter().all(|key| self.has_room(waiter, key, &kept));
+        self.by_age().iter().find(fits).map(|waiter| waiter.id)
+    }
+
+    /// Admits the oldest that fits, until none does.
+    pub fn serve(&mut self, now: Instant) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        while let Some(id) = self.next() {
+            let waiter = self.take(id).unwrap_or_else(|| unreachable!());
+            self.check_admission(&waiter);
+            let live = LiveCall { id, call: waiter.call, since: now, ended: None };
+            if stream(&live.call).is_some() {
+                self.live.push(live)
+            } else {
+                self.spawns.push((live, true))
+            }
+            ended.push((id, Ok(())));
+        }
+        ended
+    }
+
+    /// I1, I5 and I6, said once more in their own words at each admission. `waiter` has just left the line.
+    fn check_admission(&self, waiter: &Waiter) {
+        for key in self.needs(waiter) {
+            assert!(self.occupancy(key) < self.limit(key), "I1: {key} is full, yet {waiter:?} is admitted");
+        }
+        let needs: BTreeSet<_> = self.needs(waiter).into_iter().collect();
+        for older in self.by_age().iter().filter(|w| (w.seniority, w.id) < (waiter.seniority, waiter.id)) {
+            let theirs: BTreeSet<_> = self.needs(older).into_iter().collect();
+            let (stream_passes, spawn_waits) =
+                (stream(&waiter.call).is_some(), stream(&older.call).is_none());
+            let held_back_by_credits = stream_passes && spawn_waits;
+            assert!(
+                !theirs.is_subset(&needs) || held_back_by_credits,
+                "I5: {older:?} is passed by {waiter:?}"
+            );
+        }
+    }
+
+    /// Ends the waits that are due, leases and graces that ran out.
+    pub fn end_due(&mut self, now: Instant) -> Vec<Ended> {
+        self.end_leases(now);
+        let mut ended = Vec::new();
+        let timeout = self.config.queue_timeout_ms;
+        let mut due: Vec<(Instant, CallId)> = self.waiting.iter().map(|w| (w.since, w.id)).collect();
+        due.sort_unstable();
+        due.retain(|(since, _)| timeout > 0 && since.saturating_add(timeout) <= now);
+        for (_, id) in due {
+            let reason = self.timeout_reason(id, now);
+            self.take(id);
+            ended.push((id, Err(reason)));
+        }
+        let grace = self.config.spawn_grace_ms;
+        for (spawn, credit) in &mut self.spawns {
+            *credit = *credit && spawn.since.saturating_add(grace) > now;
+        }
+        self.spawns.retain(|(spawn, credit)| {
+            *credit || spawn.ended.is_none_or(|ended| ended.max(spawn.since).saturating_add(grace) > now)
+        });
+        ended
+    }
+
+    fn end_leases(&mut self, now: Instant) {
+        for (seats, until) in self.capacity.values_mut() {
+            if until.is_some_and(|until| until <= now) {
+                (*seats, *until) = (0, None);
+            }
+        }
+    }
+
+    fn timeout_reason(&self, id: CallId, now: Instant) -> Reason {
+        let waiter = self.waiting.iter().find(|w| w.id == id).unwrap_or_else(|| unreachable!());
+        let kept = self.kept();
+        let needs = self.needs(waiter);
+        let waited_ms = now - waiter.since;
+        let Some(key) = needs.iter().find(|key| !self.has_room(waiter, key, &kept)) else {
+            let scope =
+                route(&waiter.call).map(|r| ScopeKey::Route(r.clone()).to_string()).unwrap_or_default();
+            return Reason::QueueTimeout(WaitEnded { scope, waited_ms, occupancy: 0, limit: 0 });
+        };
+        let (occupancy, limit) = (self.occupancy(key), self.limit(key));
+        let ended = WaitEnded { scope: key.to_string(), waited_ms, occupancy, limit };
+        let max = self.config.limits[*key].max;
+        if max == Some(0) {
+            Reason::Paused(ended)
+        } else if occupancy >= limit && Some(occupancy) < max {
+            Reason::NoPoolSeat(ended)
+        } else {
+            Reason::QueueTimeout(ended)
+        }
+    }
+
+    /// Somebody arrives: it joins the line, the line is served, and if it still waits the bounds decide.
+    pub fn arrive(&mut self, id: CallId, call: AnyCall, now: Instant) -> (Answer, Vec<Ended>) {
+        let mut ended = self.end_due(now);
+        self.newest = self.newest.max(id);
+        let (mut seniority, mut in_line_before) = (id, false);
+        if let AnyCall::Stream(StreamCall { session, first, spawn, .. }) = &call {
+            let spawn = spawn.filter(|spawn| *first && self.spawns.iter().any(|(s, _)| s.id == *spawn));
+            if let Some(spawn) = spawn {
+                self.spawns.retain(|(s, _)| s.id != spawn);
+                (seniority, in_line_before) = (spawn, true);
+            } else if session.is_some() && !first {
+                seniority = id.saturating_sub(self.config.head_start);
+            }
+        }
+        let Some(route) = route(&call).cloned() else {
+            ended.extend(self.serve(now));
+            return (Answer::Admit, ended);
+        };
+        self.waiting.push(Waiter { id, seniority, since: now, call });
+        ended.extend(self.serve(now));
+        if !self.waiting.iter().any(|w| w.id == id) {
+            ended.retain(|(ended, _)| *ended != id);
+            return (Answer::Admit, ended);
+        }
+        let all = self.waiting.len() as u32 - 1;
+        let here = self.waiting.iter().filter(|w| self::route(&w.call) == Some(&route)).count() as u32 - 1;
+        let full =
+            |key: ScopeKey, waiting, bound| Reason::QueueFull { scope: key.to_string(), waiting, bound };
+        let reason = if all >= self.config.max_waiting {
+            full(ScopeKey::Everything, all, self.config.max_waiting)
+        } else if here >= self.config.max_queued && !in_line_before {
+            full(ScopeKey::Route(route), here, self.config.max_queued)
+        } else {
+            return (Answer::Wait(self.deadline(now), seniority), ended);
+        };
+        self.take(id);
+        ended.extend(self.serve(now));
+        (Answer::Deny(reason), ended)
+    }
+
+    fn deadline(&self, since: Instant) -> Option<Instant> {
+        let timeout = self.config.queue_timeout_ms;
+        (timeout > 0).then(|| since.saturating_add(timeout))
+    }
+
+    /// A call ends, from wherever it is.
+    pub fn finish(&mut self, id: CallId, completed: bool, now: Instant) -> Vec<Ended> {
+        let mut ended = self.end_due(now);
+        self.live.retain(|live| live.id != id);
+        self.take(id);
+        if let Some((spawn, credit)) = self.spawns.iter_mut().find(|(spawn, _)| spawn.id == id) {
+            spawn.ended.get_or_insert(now);
+            *credit = *credit && completed;
+        }
+        ended.extend(self.serve(now));
+        ended
+    }
+
+    /// Time passes.
+    pub fn tick(&mut self, now: Instant) -> (Option<Instant>, Vec<Ended>) {
+        let mut ended = self.end_due(now);
+        ended.extend(self.serve(now));
+        let waits = self.waiting.iter().filter_map(|w| self.deadline(w.since));
+        let grace = self.config.spawn_grace_ms;
+        let graces = self.spawns.iter().filter_map(|(spawn, credit)| {
+            let from =
+                if *credit { Some(spawn.since) } else { spawn.ended.map(|ended| ended.max(spawn.since)) };
+            from.map(|from| from.saturating_add(grace))
+        });
+        let leases = self.capacity.values().filter_map(|(_, until)| *until);
+        (waits.chain(graces).chain(leases).min().map(|due| due.max(now)), ended)
+    }
+
+    /// Another configuration is in force.
+    pub fn configure(&mut self, config: Config, now: Instant) -> Vec<Ended> {
+        self.config = config;
+        let limits = &self.config.limits;
+        self.capacity.retain(|key, _| limits.get(key).is_some_and(Limit::is_pooled));
+        let mut ended = self.end_due(now);
+        ended.extend(self.serve(now));
+        ended
+    }
+
+    /// A pool gives seats.
+    pub fn capacity(
+        &mut self,
+        key: &ScopeKey,
+        seats: u32,
+        until: Option<Instant>,
+        now: Instant,
+    ) -> Vec<Ended> {
+        let mut ended = self.end_due(now);
+        if self.config.limits.get(key).is_some_and(Limit::is_pooled) {
+            self.capacity.insert(key.clone(), (seats, until));
+            self.end_leases(now);
+        }
+        ended.extend(self.serve(now));
+        ended
+    }
+
+    /// What each pooled scope occupies and wants.
+    pub fn demand(&self) -> BTreeMap<String, (u32, u32)> {
+        let kept = self.kept();
+        let pooled = self.config.limits.iter().filter(|(_, limit)| limit.is_pooled());
+        pooled
+            .map(|(key, limit)| {
+                let claims: BTreeSet<String> = self
+                    .waiting
+                    .iter()
+                    .filter_map(|waiter| {
+                        let needs = self.needs(waiter);
+                        let at = needs.iter().position(|need| *need == key)?;
+                        let before = needs[..at].iter().all(|need| self.has_room(waiter, need, &kept));
+                        let after = needs[at + 1..].iter().all(|need| {
+                            self.config.limits[*need].is_pooled() || self.has_room(waiter, need, &kept)
+                        });
+                        let old = self.newest.saturating_sub(waiter.seniority) > self.config.max_overtakes;
+                        (before && (after || old)).then(|| match stream(&waiter.call) {
+                            Some(_) => self.holder(key, &waiter.call, waiter.id),
+                            None => format!("spawn {}", waiter.id),
+                        })
+                    })
+                    .collect();
+                let occupied = self.occupancy(key);
+                let wanted = occupied + self.credits(key) + claims.len() as u32;
+                (key.to_string(), (occupied, wanted.min(limit.max.unwrap_or(0))))
+            })
+            .collect()
+    }
+
+    /// What a host would bring back after a fault: all that runs, all that waits, oldest first.
+    pub fn tables(&self) -> (Vec<LiveCall>, Vec<WaitingCall>) {
+        let mut live: Vec<LiveCall> = self.live.clone();
+        // A spawn whose credit ended early is remembered as one that failed; its place is what has to survive.
+        live.extend(self.spawns.iter().map(|(spawn, _)| spawn.clone()));
+        let waiting = self.by_age().into_iter().map(|w| WaitingCall {
+            id: w.id,
+            call: w.call.clone(),
+            since: w.since,
+            seniority: w.seniority,
+        });
+        (live, waiting.collect())
+    }
+
+    fn take(&mut self, id: CallId) -> Option<Waiter> {
+        let at = self.waiting.iter().position(|waiter| waiter.id == id)?;
+        Some(self.waiting.remove(at))
+    }
+}
+
+/// The model call, if it is one.
+pub fn stream(call: &AnyCall) -> Option<&StreamCall> {
+    match call {
+        AnyCall::Stream(call) => Some(call),
+        AnyCall::Spawn(_) => None,
+    }
+}
+
+/// Where it goes.
+pub fn route(call: &AnyCall) -> Option<&Route> {
+    match call {
+        AnyCall::Stream(call) => Some(&call.route),
+        AnyCall::Spawn(SpawnCall { route, .. }) => route.as_ref(),
+    }
+}

@@ -1,0 +1,106 @@
+//! Random histories through the native limiter.
+
+use limiter::config::{Mode, parse};
+use limiter::{
+    AnyCall, CallId, Instant, Limiter, LiveCall, Need, Outcome, Settled, SpawnCall, StatsQuery, StreamCall,
+    Verdict,
+};
+use model::{Known, Subject, drive, history};
+use proptest::test_runner::{Config, FileFailurePersistence};
+use proptest::{prop_assert, proptest};
+
+struct Native(Limiter);
+
+impl Subject for Native {
+    fn configure(&mut self, json: &str, now: Instant) {
+        let (config, _) = parse(json, Mode::Strict).expect("histories have valid configurations");
+        self.0.configure(config, now);
+    }
+
+    fn start_stream(&mut self, id: CallId, call: StreamCall, now: Instant) -> Verdict {
+        self.0.start_stream(id, call, now)
+    }
+
+    fn start_spawn(&mut self, id: CallId, call: SpawnCall, now: Instant) -> Verdict {
+        self.0.start_spawn(id, call, now)
+    }
+
+    fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        // A host may repeat itself.
+        self.0.finish(id, outcome, now);
+        self.0.finish(id, outcome, now);
+    }
+
+    fn tick(&mut self, now: Instant) -> Option<Instant> {
+        self.0.tick(now)
+    }
+
+    fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant) {
+        self.0.capacity(scope, seats, until, now);
+    }
+
+    fn demand(&mut self) -> Vec<Need> {
+        self.0.demand()
+    }
+
+    fn rebuild(&mut self, known: Known, now: Instant) {
+        self.0 = Limiter::new();
+        self.configure(&known.json, now);
+        for (scope, seats, until) in known.capacity {
+            self.0.capacity(&scope, seats, until, now);
+        }
+        for portion in known.live.chunks(known.portion) {
+            assert!(self.0.restore(portion.to_vec(), Vec::new(), now).is_empty());
+        }
+        for portion in known.waiting.chunks(known.portion) {
+            for (answer, waiting) in
+                self.0.restore(Vec::<LiveCall>::new(), portion.to_vec(), now).iter().zip(portion)
+            {
+                let Verdict::Wait { seniority, .. } = answer.1 else { panic!("{answer:?} for {waiting:?}") };
+                assert_eq!(
+                    (answer.0, seniority),
+                    (waiting.id, waiting.seniority),
+                    "nobody loses their place"
+                );
+                assert!(!matches!(&waiting.call, AnyCall::Spawn(spawn) if spawn.route.is_none()));
+            }
+        }
+    }
+
+    fn settled(&mut self) -> Vec<Settled> {
+        self.0.settled().collect()
+    }
+
+    fn stats(&mut self, now: Instant) -> serde_json::Value {
+        serde_json::to_value(self.0.stats(&StatsQuery::default(), now)).expect("stats are JSON")
+    }
+}
+
+fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        max_shrink_iters: 20_000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/limiter.regressions"))),
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config(70_000))]
+
+    #[test]
+    fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
+        drive(&mut Native(Limiter::new()), &world, &steps, false);
+        prop_assert!(true);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(40_000))]
+
+    #[test]
+    fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
+        drive(&mut Native(Limiter::new()), &world, &steps, true);
+        prop_assert!(true);
+    }
+}
