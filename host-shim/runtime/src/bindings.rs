@@ -10,5 +10,4 @@ wasmtime::component::bindgen!({
         "dsh:plugin/sessions": store | trappable,
         "dsh:plugin/models.list-models": store | trappable,
     },
-    additional_derives: [PartialEq],
 });

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::Problem;
+
 /// A component file that cannot be used. Nothing has been run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -56,12 +58,14 @@ pub enum LoadError {
         expected: &'static str,
     },
     /// Exports that are neither of the two worlds.
-    #[error("the component exports {found}; expected {expected}")]
+    #[error("the component exports {found}; expected those of world `plugin` ({plugin}) or of world `hooks` ({hooks})")]
     WrongExports {
         /// The exports found.
         found: String,
-        /// Those of the nearest world.
-        expected: String,
+        /// Those of the world `hooks`.
+        hooks: String,
+        /// Those of the world `plugin`.
+        plugin: String,
     },
     /// The names are right and a type behind one of them is not, or the compiler refuses the code.
     #[error("the component does not fit the contract: {reason}; rebuild it against wit/ of this version")]
@@ -75,20 +79,14 @@ pub enum LoadError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// No instance can be made of it within the limits.
-    #[error("the component cannot be instantiated: {reason}")]
-    Instantiate {
-        /// What was in the way.
-        reason: String,
-    },
     /// It trapped before it could take a call.
     #[error("the component failed while starting: {0}")]
     Fault(#[from] Fault),
     /// It refuses the configuration.
-    #[error("the configuration is refused: {}", crate::error::list(problems))]
+    #[error("the configuration is refused: {}", list(problems))]
     Config {
         /// Row, field and reason of each.
-        problems: Vec<crate::Problem>,
+        problems: Vec<Problem>,
     },
 }
 
@@ -97,14 +95,14 @@ pub enum StartError {
 #[non_exhaustive]
 pub enum ConfigureError {
     /// The component refuses it.
-    #[error("the configuration is refused: {}", crate::error::list(problems))]
+    #[error("the configuration is refused: {}", list(problems))]
     Refused {
         /// Row, field and reason of each.
-        problems: Vec<crate::Problem>,
+        problems: Vec<Problem>,
     },
     /// The component failed over it, or there is no working one.
-    #[error("the configuration cannot be applied: {0}")]
-    Fault(Fault),
+    #[error("the configuration cannot be applied, the component failed: {0}")]
+    Fault(#[from] Fault),
 }
 
 /// How an instance died.
@@ -112,22 +110,20 @@ pub enum ConfigureError {
 #[non_exhaustive]
 pub enum Fault {
     /// It ran longer than a call may.
-    #[error("stopped after running longer than {0} ms in one call")]
-    Deadline(u64),
-    /// It was refused memory and gave up.
-    #[error("stopped after asking for more than {bound} bytes of memory ({reason})")]
-    Memory {
-        /// The limit.
-        bound: usize,
-        /// The trap that followed.
-        reason: String,
+    #[error("stopped: one call ran longer than {ms} ms")]
+    Deadline {
+        /// How long a call may run.
+        ms: u64,
     },
+    /// It wanted more memory than it may have.
+    #[error("stopped: it {0}")]
+    Memory(String),
     /// It trapped.
     #[error("trapped: {0}")]
     Trap(String),
 }
 
-pub(crate) fn list(problems: &[crate::Problem]) -> String {
+pub(crate) fn list(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
     lines.join("; ")
 }

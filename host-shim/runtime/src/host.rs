@@ -1,0 +1,183 @@
+//! What a component may ask of its host, and what one store may use.
+//!
+//! Nothing here calls out of this crate: an answer that comes from elsewhere would find the store borrowed. Lines and
+//! decisions are queued in [`State`] and taken when the call is over. What the harness would have to be asked for is answered
+//! through a future, never by an async import; this host has no harness to ask, and says so.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use wasmtime::component::{Access, FutureConsumer, FutureReader, HasSelf, Linker, Source};
+use wasmtime::{Engine, Error, ResourceLimiter, StoreContextMut};
+
+use crate::bindings::Plugin;
+use crate::bindings::dsh::plugin::{log, models, sessions, settings, types};
+use crate::log::LogQueue;
+use crate::routes::{RequestId, Response};
+use crate::{CallId, Limits, Refusal};
+
+/// What one store has queued for its owner, and what it may use.
+pub(crate) struct State {
+    /// Waits that ended, in the order of their ending.
+    pub(crate) settled: Vec<(CallId, Result<(), Refusal>)>,
+    /// Requests answered.
+    pub(crate) responses: Vec<(RequestId, Response)>,
+    /// Lines logged.
+    pub(crate) log: LogQueue,
+    /// What it uses.
+    pub(crate) meter: Meter,
+    /// What this thread had spent on a processor when the call under way had reached its deadline.
+    pub(crate) overdue_since: Option<u64>,
+}
+
+impl State {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            settled: Vec::new(),
+            responses: Vec::new(),
+            log: LogQueue::default(),
+            meter: Meter { used: 0, bound: limits.memory_bytes },
+            overdue_since: None,
+        }
+    }
+}
+
+pub(crate) fn linker(engine: &Engine) -> wasmtime::Result<Linker<State>> {
+    let mut linker = Linker::new(engine);
+    Plugin::add_to_linker::<_, HasSelf<State>>(&mut linker, |state| state)?;
+    Ok(linker)
+}
+
+/// Queues the end of one wait.
+///
+/// # Hazards
+///
+/// The guest writes the future inside another call of ours. A consumer that is pending or fails traps it there; so this one
+/// takes the value and is done.
+pub(crate) struct Settle(pub(crate) CallId);
+
+impl FutureConsumer<State> for Settle {
+    type Item = Result<(), Refusal>;
+
+    fn poll_consume(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut store: StoreContextMut<'_, State>,
+        mut source: Source<'_, Self::Item>,
+        _: bool,
+    ) -> Poll<wasmtime::Result<()>> {
+        let mut result = None;
+        source.read(&mut store, &mut result)?;
+        if let Some(result) = result {
+            store.data_mut().settled.push((self.0, result));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl types::Host for State {}
+
+impl log::Host for State {
+    fn log(&mut self, level: log::Level, message: String) {
+        self.log.push(level, message);
+    }
+}
+
+impl settings::Host for State {}
+
+impl<T: 'static> settings::HostWithStore<T> for HasSelf<State> {
+    fn read(
+        host: Access<T, Self>,
+    ) -> wasmtime::Result<FutureReader<Result<settings::Section, settings::WriteError>>> {
+        ready(host, Err(settings::WriteError::Unavailable))
+    }
+
+    fn update(
+        host: Access<T, Self>,
+        _: String,
+        _: Option<String>,
+    ) -> wasmtime::Result<FutureReader<Result<settings::Section, settings::WriteError>>> {
+        ready(host, Err(settings::WriteError::Unavailable))
+    }
+}
+
+impl models::Host for State {
+    fn providers(&mut self) -> Vec<models::Model> {
+        Vec::new()
+    }
+}
+
+impl<T: 'static> models::HostWithStore<T> for HasSelf<State> {
+    fn list_models(
+        host: Access<T, Self>,
+        _: String,
+    ) -> wasmtime::Result<FutureReader<Result<Vec<models::Model>, String>>> {
+        ready(host, Err("this host has no llm service".into()))
+    }
+}
+
+impl sessions::Host for State {}
+
+impl<T: 'static> sessions::HostWithStore<T> for HasSelf<State> {
+    fn describe(
+        host: Access<T, Self>,
+        _: Vec<String>,
+    ) -> wasmtime::Result<FutureReader<Vec<sessions::Info>>> {
+        ready(host, Vec::new())
+    }
+}
+
+/// A future that has its value already.
+fn ready<T: 'static, V>(host: Access<T, HasSelf<State>>, value: V) -> wasmtime::Result<FutureReader<V>>
+where
+    V: wasmtime::component::Lower + wasmtime::component::Lift + Send + Sync + 'static,
+{
+    FutureReader::new(host, async move { Ok::<_, Error>(value) })
+}
+
+/// Counts memory over all memories of a store; more than the bound is a trap that says so.
+pub(crate) struct Meter {
+    used: usize,
+    bound: usize,
+}
+
+/// A memory was refused growth.
+#[derive(Debug, thiserror::Error)]
+#[error("asked for {wanted} bytes of memory, more than the {bound} it may have")]
+pub(crate) struct OutOfMemory {
+    wanted: usize,
+    bound: usize,
+}
+
+impl Meter {
+    pub(crate) fn used(&self) -> usize {
+        self.used
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let wanted = self.used - current + desired;
+        if wanted > self.bound {
+            return Err(OutOfMemory { wanted, bound: self.bound }.into());
+        }
+        self.used = wanted;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= 100_000)
+    }
+
+    fn instances(&self) -> usize {
+        16
+    }
+
+    fn tables(&self) -> usize {
+        16
+    }
+
+    fn memories(&self) -> usize {
+        16
+    }
+}

@@ -1,0 +1,130 @@
+//! Reads the names a file imports and exports, and refuses it by them before anything is compiled.
+//!
+//! Compiling takes tenths of a second and answers with the vocabulary of a linker. The names alone, read in microseconds, are
+//! enough for a sentence that says what the file is, what it should be and what to do: not WebAssembly, a core module, cut
+//! short, built for WASI, of another version. Only what has the right names is worth a compiler's time.
+
+use std::collections::BTreeSet;
+
+use wasmparser::{Encoding, Parser, Payload};
+
+use crate::LoadError;
+
+/// A component file may have so many bytes; the limiter's has a few hundred thousand.
+pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// The contract's package.
+pub(crate) const PACKAGE: &str = "dsh:plugin";
+/// The contract's version.
+pub(crate) const VERSION: &str = "0.1.0";
+/// Versions that differ only behind this are compatible.
+const SERIES: &str = "0.1.";
+
+/// What a plugin may import; `types` has no functions.
+const LENT: [&str; 5] = ["log", "models", "sessions", "settings", "types"];
+const LENT_TEXT: &str = "dsh:plugin/{log, models, sessions, settings}";
+
+/// What the world `hooks` exports.
+const HOOKS: [&str; 3] = ["lifecycle", "llm-stream", "tool-pre-execute"];
+/// What the world `plugin` exports.
+const PLUGIN: [&str; 5] = ["lifecycle", "llm-stream", "pools", "routes", "tool-pre-execute"];
+
+/// Which of the two worlds a file is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum World {
+    Hooks,
+    Plugin,
+}
+
+pub(crate) fn inspect(bytes: &[u8]) -> Result<World, LoadError> {
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(LoadError::TooLarge { size: bytes.len() as u64, bound: MAX_FILE_BYTES });
+    }
+    if !bytes.starts_with(b"\0asm") {
+        return Err(LoadError::Foreign { found: beginning(bytes) });
+    }
+
+    let names = Names::read(bytes)?;
+    for import in &names.imports {
+        let hint = if import.starts_with("wasi:") {
+            "; it was built for a WASI target, build it for wasm32-unknown-unknown"
+        } else {
+            ""
+        };
+        let foreign = || LoadError::ForeignImport { import: import.clone(), lent: LENT_TEXT, hint };
+        let interface = ours(import)?.ok_or_else(foreign)?;
+        if !LENT.contains(&interface) {
+            return Err(foreign());
+        }
+    }
+
+    let mut exports = BTreeSet::new();
+    for export in &names.exports {
+        exports.insert(ours(export)?.unwrap_or(export));
+    }
+    if exports.iter().eq(&PLUGIN) {
+        Ok(World::Plugin)
+    } else if exports.iter().eq(&HOOKS) {
+        Ok(World::Hooks)
+    } else {
+        Err(LoadError::WrongExports { found: text(exports), hooks: text(HOOKS), plugin: text(PLUGIN) })
+    }
+}
+
+/// The interface's own name if the full name is one of our package and of a version we speak.
+fn ours(name: &str) -> Result<Option<&str>, LoadError> {
+    let Some((package, rest)) = name.split_once('/') else { return Ok(None) };
+    if package != PACKAGE {
+        return Ok(None);
+    }
+    match rest.split_once('@') {
+        Some((interface, version)) if version.starts_with(SERIES) => Ok(Some(interface)),
+        _ => Err(LoadError::WrongVersion { found: name.to_owned(), expected: VERSION }),
+    }
+}
+
+fn text<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    if names.is_empty() { "nothing".into() } else { names.join(", ") }
+}
+
+fn beginning(bytes: &[u8]) -> String {
+    match bytes {
+        [] => "nothing, the file is empty".into(),
+        _ => format!("`{}`", bytes[..bytes.len().min(8)].escape_ascii()),
+    }
+}
+
+/// The names of the outermost component.
+#[derive(Default)]
+struct Names {
+    imports: Vec<String>,
+    exports: Vec<String>,
+}
+
+impl Names {
+    fn read(bytes: &[u8]) -> Result<Self, LoadError> {
+        let invalid = |e: wasmparser::BinaryReaderError| LoadError::Invalid { reason: e.to_string() };
+        let mut names = Self::default();
+        let mut depth = 0usize;
+        for payload in Parser::new(0).parse_all(bytes) {
+            match payload.map_err(invalid)? {
+                Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => return Err(LoadError::CoreModule),
+                Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+                Payload::End(_) => depth = depth.saturating_sub(1),
+                Payload::ComponentImportSection(section) if depth == 0 => {
+                    for import in section {
+                        names.imports.push(import.map_err(invalid)?.name.name.to_owned());
+                    }
+                }
+                Payload::ComponentExportSection(section) if depth == 0 => {
+                    for export in section {
+                        names.exports.push(export.map_err(invalid)?.name.name.to_owned());
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(names)
+    }
+}

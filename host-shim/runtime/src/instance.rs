@@ -1,0 +1,268 @@
+//! One store with one instance in it: how it is entered, and how it dies.
+//!
+//! # Deadline
+//!
+//! Every entry sets the epoch's deadline anew and keeps the ticker awake. Epochs count a wall's time, and on a busy machine
+//! this thread may have been kept from running for all of it. So a call that has reached its deadline is stopped only after it
+//! has burnt [`OVERDUE_CPU_MS`] more of a processor; one that was merely kept waiting gets to end.
+//!
+//! # Order
+//!
+//! Every answer that holds a future has it piped before
+//! anything else is called. An error out of the component is the end of the store; what it had queued can still be taken.
+
+use std::future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Context, Poll, Wake, Waker};
+
+use wasmtime::component::FutureReader;
+use wasmtime::{Store, Trap, UpdateDeadline};
+
+use crate::bindings::dsh::plugin::types;
+use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
+use crate::call::Verdict;
+use crate::clock::thread_cpu_ms;
+use crate::engine::{Component, Runtime};
+use crate::host::{OutOfMemory, Settle, State};
+use crate::routes::{Handling, Request, RequestId};
+use crate::table::Hook;
+use crate::ticker::TICK_MS;
+use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, ToolCall};
+
+/// What a call may still burn after its deadline.
+const OVERDUE_CPU_MS: u64 = 2 * TICK_MS;
+
+/// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
+const ENTRIES_PER_HANDLE: usize = 3;
+
+/// What one host call may carry, in bytes.
+const HOSTCALL_BYTES: usize = 4 << 20;
+
+pub(crate) struct Instance {
+    runtime: Runtime,
+    store: Store<State>,
+    llm_stream: llm_stream::Guest,
+    tool_pre_execute: tool_pre_execute::Guest,
+    lifecycle: lifecycle::Guest,
+    routes: Option<routes::Guest>,
+    pools: Option<pools::Guest>,
+    call_ticks: u64,
+}
+
+impl Instance {
+    /// A fresh store with a fresh instance, which has not been called.
+    pub(crate) fn new(runtime: &Runtime, component: &Component, limits: &Limits) -> Result<Self, Fault> {
+        let mut store = Store::new(runtime.engine(), State::new(limits));
+        store.limiter(|state| &mut state.meter);
+        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_max_component_handles(limits.handles);
+        if let Some(table) = store.concurrent_resource_table() {
+            table.set_max_capacity(limits.handles.saturating_mul(ENTRIES_PER_HANDLE));
+        }
+        store.set_epoch_deadline(limits.call_ticks);
+        store.epoch_deadline_callback(|mut store| {
+            let burnt = thread_cpu_ms();
+            let since = *store.data_mut().overdue_since.get_or_insert(burnt);
+            Ok(if burnt - since < OVERDUE_CPU_MS { UpdateDeadline::Continue(1) } else { UpdateDeadline::Interrupt })
+        });
+
+        let _awake = runtime.ticker().watch();
+        let loaded = &component.0;
+        let fault = |e: wasmtime::Error| Fault::of(&e, limits.call_ticks);
+        let instance = loaded.pre.instantiate(&mut store).map_err(fault)?;
+        let exports = &loaded.exports;
+        let load = |store: &mut Store<State>| -> wasmtime::Result<_> {
+            Ok((
+                exports.llm_stream.load(&mut *store, &instance)?,
+                exports.tool_pre_execute.load(&mut *store, &instance)?,
+                exports.lifecycle.load(&mut *store, &instance)?,
+                exports.routes.as_ref().map(|routes| routes.load(&mut *store, &instance)).transpose()?,
+                exports.pools.as_ref().map(|pools| pools.load(&mut *store, &instance)).transpose()?,
+            ))
+        };
+        let (llm_stream, tool_pre_execute, lifecycle, routes, pools) = load(&mut store).map_err(fault)?;
+        Ok(Self {
+            runtime: runtime.clone(),
+            store,
+            llm_stream,
+            tool_pre_execute,
+            lifecycle,
+            routes,
+            pools,
+            call_ticks: limits.call_ticks,
+        })
+    }
+
+    /// What it has queued; also after its death.
+    pub(crate) fn state(&mut self) -> &mut State {
+        self.store.data_mut()
+    }
+
+    pub(crate) fn start_stream(&mut self, id: CallId, call: &StreamCall, now: Instant) -> Result<Verdict, Fault> {
+        self.enter(|me| {
+            let verdict = me.llm_stream.call_start(&mut me.store, id, call, now)?;
+            me.pipe(id, verdict)
+        })
+    }
+
+    pub(crate) fn start_tool(&mut self, id: CallId, call: &ToolCall, now: Instant) -> Result<Verdict, Fault> {
+        self.enter(|me| {
+            let verdict = me.tool_pre_execute.call_start(&mut me.store, id, call, now)?;
+            me.pipe(id, verdict)
+        })
+    }
+
+    pub(crate) fn finish(&mut self, hook: Hook, id: CallId, outcome: &Outcome, now: Instant) -> Result<(), Fault> {
+        self.enter(|me| match hook {
+            Hook::Stream => me.llm_stream.call_finish(&mut me.store, id, outcome, now),
+            Hook::Tool => me.tool_pre_execute.call_finish(&mut me.store, id, outcome, now),
+        })
+    }
+
+    pub(crate) fn tools(&mut self) -> Result<Vec<String>, Fault> {
+        self.enter(|me| me.tool_pre_execute.call_tools(&mut me.store))
+    }
+
+    /// Empty for a component without routes.
+    pub(crate) fn paths(&mut self) -> Result<Vec<String>, Fault> {
+        self.enter(|me| match &me.routes {
+            Some(routes) => routes.call_paths(&mut me.store),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    pub(crate) fn configure(
+        &mut self,
+        json: &str,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Result<Vec<Problem>, Vec<Problem>>, Fault> {
+        self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
+    }
+
+    pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Fault> {
+        self.enter(|me| me.lifecycle.call_tick(&mut me.store, now))
+    }
+
+    pub(crate) fn restore(
+        &mut self,
+        live: &[lifecycle::LiveCall],
+        waiting: &[lifecycle::WaitingCall],
+        now: Instant,
+    ) -> Result<Vec<(CallId, Verdict)>, Fault> {
+        self.enter(|me| {
+            let verdicts = me.lifecycle.call_restore(&mut me.store, live, waiting, now)?;
+            verdicts.into_iter().map(|(id, verdict)| Ok((id, me.pipe(id, verdict)?))).collect()
+        })
+    }
+
+    /// The scopes that want a pool's seats; empty for a component without pools.
+    pub(crate) fn demand(&mut self) -> Result<Vec<pools::Need>, Fault> {
+        self.enter(|me| match &me.pools {
+            Some(pools) => pools.call_demand(&mut me.store),
+            None => Ok(Vec::new()),
+        })
+    }
+
+    pub(crate) fn capacity(
+        &mut self,
+        scope: &str,
+        seats: u32,
+        until: Option<Instant>,
+        now: Instant,
+    ) -> Result<(), Fault> {
+        self.enter(|me| match &me.pools {
+            Some(pools) => pools.call_capacity(&mut me.store, scope, seats, until, now),
+            None => Ok(()),
+        })
+    }
+
+    pub(crate) fn has_routes(&self) -> bool {
+        self.routes.is_some()
+    }
+
+    /// Begins a request; it moves with the next [`turn`](Self::turn).
+    pub(crate) fn open(&mut self, id: RequestId, request: Request, host_status: String) -> Result<(), Fault> {
+        let Some(handle) = self.routes.as_ref().map(routes::Guest::func_handle) else { return Ok(()) };
+        let task = Handling { id, handle, request: request.with_status(host_status) };
+        self.enter(|me| me.store.spawn(task).map(drop))
+    }
+
+    /// Lets open requests go on until each waits for something or is answered.
+    ///
+    /// # Hazards
+    ///
+    /// A turn that is dropped after it was woken loses what woke it, so it is polled until nothing has. A component that wakes
+    /// itself for ever is stopped by the epoch, whose deadline holds for the whole turn.
+    pub(crate) fn turn(&mut self) -> Result<(), Fault> {
+        self.enter(|me| {
+            let woken = Arc::new(Woken::default());
+            let waker = Waker::from(woken.clone());
+            let mut turn = pin!(me.store.run_concurrent(async |_| future::pending::<()>().await));
+            loop {
+                woken.0.store(false, Relaxed);
+                match turn.as_mut().poll(&mut Context::from_waker(&waker)) {
+                    Poll::Ready(done) => return done,
+                    Poll::Pending if woken.0.load(Relaxed) => {}
+                    Poll::Pending => return Ok(()),
+                }
+            }
+        })
+    }
+
+    /// # Panics
+    ///
+    /// If the store still holds anything of a call.
+    pub(crate) fn assert_empty(&mut self) {
+        self.store.assert_concurrent_state_empty();
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.store.data().meter.used()
+    }
+
+    fn enter<R>(&mut self, call: impl FnOnce(&mut Self) -> wasmtime::Result<R>) -> Result<R, Fault> {
+        let runtime = self.runtime.clone();
+        let _awake = runtime.ticker().watch();
+        self.store.set_epoch_deadline(self.call_ticks);
+        self.store.data_mut().overdue_since = None;
+        call(self).map_err(|e| Fault::of(&e, self.call_ticks))
+    }
+
+    /// Takes the future out of a verdict and lets it settle into the queue.
+    fn pipe(&mut self, id: CallId, verdict: types::Verdict) -> wasmtime::Result<Verdict> {
+        Ok(match verdict {
+            types::Verdict::Admit => Verdict::Admit,
+            types::Verdict::Deny(refusal) => Verdict::Deny(refusal),
+            types::Verdict::Wait(types::Waiting { settled, deadline, seniority }) => {
+                let settled: FutureReader<_> = settled;
+                settled.pipe(&mut self.store, Settle(id))?;
+                Verdict::Wait { deadline, seniority }
+            }
+        })
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+impl Fault {
+    fn of(error: &wasmtime::Error, call_ticks: u64) -> Self {
+        if let Some(memory) = error.downcast_ref::<OutOfMemory>() {
+            return Self::Memory(memory.to_string());
+        }
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::Interrupt) => Self::Deadline { ms: call_ticks * TICK_MS },
+            Some(trap) => Self::Trap(trap.to_string()),
+            None => Self::Trap(error.root_cause().to_string()),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What waits to be taken by the owner of a plugin.
+
+use crate::host::State;
+use crate::log::{Level, LogLine};
+use crate::routes::{self, RequestId, Response};
+use crate::table::Table;
+use crate::{CallId, Instant, Refusal, Settled};
+
+/// Lines are kept up to this many until taken.
+const MAX_LINES: usize = 1_024;
+
+#[derive(Default)]
+pub(crate) struct Outbox {
+    settled: Vec<Settled>,
+    log: Vec<LogLine>,
+    responses: Vec<(RequestId, Response)>,
+    /// Requests without a response.
+    open: Vec<RequestId>,
+}
+
+impl Outbox {
+    /// Takes what a store has queued, as far as the table agrees.
+    pub(crate) fn collect(&mut self, state: &mut State, table: &mut Table, now: Instant) {
+        for (id, result) in state.settled.drain(..) {
+            self.settle(id, result, table, now);
+        }
+        for (id, response) in state.responses.drain(..) {
+            self.respond(id, response);
+        }
+        for line in state.log.drain() {
+            self.line(line.level, line.message);
+        }
+    }
+
+    /// Ends a wait, if it is one.
+    pub(crate) fn settle(&mut self, id: CallId, result: Result<(), Refusal>, table: &mut Table, now: Instant) {
+        if table.settle(id, result.is_ok(), now) {
+            self.settled.push(Settled { id, result });
+        }
+    }
+
+    pub(crate) fn line(&mut self, level: Level, message: String) {
+        if self.log.len() < MAX_LINES {
+            self.log.push(LogLine { level, message });
+        }
+    }
+
+    pub(crate) fn open(&mut self, id: RequestId) {
+        self.open.push(id);
+    }
+
+    pub(crate) fn open_requests(&self) -> usize {
+        self.open.len()
+    }
+
+    pub(crate) fn respond(&mut self, id: RequestId, response: Response) {
+        self.open.retain(|&open| open != id);
+        self.responses.push((id, response));
+    }
+
+    /// Answers for a store that will not.
+    pub(crate) fn fail_open_requests(&mut self) {
+        for id in std::mem::take(&mut self.open) {
+            self.responses.push((id, routes::refusal(503, "the component was replaced before it could answer")));
+        }
+    }
+
+    pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
+        std::mem::take(&mut self.settled)
+    }
+
+    pub(crate) fn take_log(&mut self) -> Vec<LogLine> {
+        std::mem::take(&mut self.log)
+    }
+
+    pub(crate) fn take_responses(&mut self) -> Vec<(RequestId, Response)> {
+        std::mem::take(&mut self.responses)
+    }
+}

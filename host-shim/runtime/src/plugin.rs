@@ -1,0 +1,788 @@
+//! One component at work, and what happens when it stops working.
+//!
+//! # Faults
+//!
+//! A trap is the end of a store. The outcomes it had queued are delivered first, for they were decided. Then a new instance is
+//! configured and told everything the [table](crate::table) holds, in portions that stay far below the deadline of a call. The
+//! call that hit the fault is asked about once more, unless it was stopped for running too long; if that fails too, `onFailure`
+//! answers this one call.
+//!
+//! More than `maxRestarts` instances within a minute, and `onFailure` decides for all until one works again: `open` lets
+//! everybody through and keeps counting, `closed` refuses new calls and those who wait. Attempts follow with a growing pause.
+//!
+//! # Order
+//!
+//! The table is changed before the component is told that a call has ended, and after it has answered that one may start. So
+//! at any moment in between a successor built from the table knows what the harness knows.
+
+use std::collections::VecDeque;
+use std::mem;
+
+use serde_json::json;
+
+use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::config::{Config, OnFailure};
+use crate::instance::Instance;
+use crate::log::{Level, LogLine};
+use crate::outbox::Outbox;
+use crate::routes::{self, Request, RequestId, Response};
+use crate::table::Table;
+use crate::{
+    CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason, Runtime,
+    Settled, StartError, Started, StreamCall, ToolCall, Verdict,
+};
+
+/// The code of refusals while the component has failed and `onFailure` is `closed`.
+pub const UNAVAILABLE: &str = "GEN_LIMITER_UNAVAILABLE";
+
+/// So many calls are restored at once; a few milliseconds each time.
+const PORTION: usize = 2_000;
+/// With more calls than this a configuration is applied by building a new instance.
+const RECONFIGURE_IN_PLACE: usize = 5_000;
+/// `maxRestarts` counts over this time, and the pause between attempts grows to it.
+const WINDOW_MS: u64 = 60_000;
+/// The first pause before an attempt.
+const FIRST_PAUSE_MS: u64 = 1_000;
+
+/// A call is asked about so often.
+const ATTEMPTS: u32 = 2;
+
+/// What one instance may use.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Memory, all linear memories together, in bytes.
+    pub memory_bytes: usize,
+    /// Ticks of 10 ms after which a call that has not returned is overdue.
+    pub call_ticks: u64,
+    /// Calls that wait and futures of open requests, together. Reaching it is a trap, so the configuration's `maxWaiting`
+    /// stays below.
+    pub handles: usize,
+    /// Requests open at once.
+    pub open_requests: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory_bytes: 64 << 20, call_ticks: 5, handles: 262_144, open_requests: 32 }
+    }
+}
+
+/// How a plugin begins.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What it may use.
+    pub limits: Limits,
+    /// Its configuration, a JSON object.
+    pub config: String,
+    /// What to do with a configuration that is wrong in places.
+    pub mode: Mode,
+}
+
+/// Whether the component decides, or `onFailure` does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The component decides.
+    Running,
+    /// It failed too often: calls pass until it is back.
+    FailedOpen,
+    /// It failed too often: calls are refused until it is back.
+    FailedClosed,
+}
+
+impl State {
+    /// `running`, `failed-open` or `failed-closed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::FailedOpen => "failed-open",
+            Self::FailedClosed => "failed-closed",
+        }
+    }
+}
+
+/// How a plugin is doing.
+#[derive(Clone, Debug)]
+pub struct Status {
+    /// Who decides.
+    pub state: State,
+    /// Instances built after faults, since the beginning.
+    pub restarts: u64,
+    /// The last fault, if there was one.
+    pub last_error: Option<String>,
+    /// Digest of the component's file.
+    pub sha256: String,
+    /// Calls that run, tool calls included.
+    pub live: usize,
+    /// Calls that wait.
+    pub waiting: usize,
+    /// Memory of the instance, in bytes; 0 without one.
+    pub memory_bytes: usize,
+    /// What is wrong with the configuration in force.
+    pub problems: Vec<Problem>,
+}
+
+/// One component at work. It may be sent, not shared: it lives where the calls are.
+///
+/// Operations are synchronous. After each, look at [`take_settled`](Self::take_settled) and [`next_tick`](Self::next_tick).
+pub struct Plugin {
+    runtime: Runtime,
+    component: Component,
+    limits: Limits,
+    config: Config,
+    facts: Facts,
+    work: Work,
+    table: Table,
+    out: Outbox,
+    next_request: RequestId,
+    faults: Faults,
+}
+
+enum Work {
+    /// The component decides, and wants a tick at `due`.
+    Running { instance: Box<Instance>, due: Option<Instant> },
+    /// `onFailure` decides.
+    Failed { retry_at: Instant },
+}
+
+/// What an instance said about itself once it was configured.
+#[derive(Clone, Default)]
+struct Facts {
+    problems: Vec<Problem>,
+    tools: Vec<String>,
+    paths: Vec<String>,
+    /// Scopes that name a pool.
+    pooled: Vec<String>,
+}
+
+/// A configured instance that has been told of no call.
+struct Fresh {
+    instance: Box<Instance>,
+    facts: Facts,
+}
+
+#[derive(Default)]
+struct Faults {
+    /// When instances were tried after faults, within the window.
+    recent: VecDeque<Instant>,
+    /// How many were brought to work.
+    restarts: u64,
+    last: Option<Fault>,
+    /// The next pause between attempts.
+    pause_ms: u64,
+}
+
+impl Plugin {
+    /// Brings a component to work under a configuration. The problems are those of [`Mode::Lenient`].
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be instantiated, fails at once, or refuses the configuration.
+    pub fn new(
+        runtime: &Runtime,
+        component: Component,
+        options: Options,
+        now: Instant,
+    ) -> Result<(Self, Vec<Problem>), StartError> {
+        let config = Config::new(options.config, options.mode);
+        let Fresh { instance, facts } = Fresh::new(runtime, &component, &options.limits, &config, now)?;
+        let mut plugin = Self {
+            runtime: runtime.clone(),
+            component,
+            limits: options.limits,
+            config,
+            facts: Facts::default(),
+            work: Work::Running { instance, due: None },
+            table: Table::new(),
+            out: Outbox::default(),
+            next_request: 1,
+            faults: Faults::default(),
+        };
+        plugin.learn(facts);
+        plugin.advance(now);
+        let problems = plugin.facts.problems.clone();
+        Ok((plugin, problems))
+    }
+
+    /// The tools to bring to [`start_tool`](Self::start_tool). May change with `configure`, `replace` and a recovery.
+    pub fn tools(&self) -> &[String] {
+        &self.facts.tools
+    }
+
+    /// The paths to bring to [`request`](Self::request), exactly; empty for a component without routes.
+    pub fn paths(&self) -> &[String] {
+        &self.facts.paths
+    }
+
+    /// Asks whether a model call may leave for its provider.
+    pub fn start_stream(&mut self, call: StreamCall, now: Instant) -> Started {
+        self.start(RestoredCall::Model(call), now)
+    }
+
+    /// Asks whether a tool call may run.
+    pub fn start_tool(&mut self, call: ToolCall, now: Instant) -> Started {
+        self.start(RestoredCall::Tool(call), now)
+    }
+
+    /// Tells that a call ended, or was given up while it waited. Repeating it, or an unknown id, does nothing.
+    pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        self.prepare(now);
+        let calm = self.table.is_calm();
+        let Some(hook) = self.table.finish(id, &outcome, now) else { return };
+        self.tell(now, |instance| instance.finish(hook, id, &outcome, now));
+        if !calm {
+            self.advance(now);
+        }
+    }
+
+    /// Replaces the whole configuration, for those who wait too. Answers with the problems of [`Mode::Lenient`].
+    ///
+    /// While the component has failed this is an attempt to bring it back under the new configuration.
+    ///
+    /// # Errors
+    ///
+    /// If the component refuses it or fails over it. What was in force still is; but `onFailure` and `maxRestarts` are taken
+    /// over while there is no component to judge the rest.
+    pub fn configure(&mut self, json: &str, mode: Mode, now: Instant) -> Result<Vec<Problem>, ConfigureError> {
+        self.prepare(now);
+        let config = Config::new(json, mode);
+        let facts = match self.work {
+            Work::Running { .. } if self.table.len() <= RECONFIGURE_IN_PLACE => {
+                self.configure_in_place(&config, now)?
+            }
+            _ => self.configure_by_rebuild(&config, now)?,
+        };
+        self.config = config;
+        self.learn(facts);
+        self.advance(now);
+        Ok(self.facts.problems.clone())
+    }
+
+    /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
+    pub fn tick(&mut self, now: Instant) {
+        self.prepare(now);
+        self.advance(now);
+    }
+
+    /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
+    pub fn next_tick(&self) -> Option<Instant> {
+        match self.work {
+            Work::Running { due, .. } => due,
+            Work::Failed { retry_at } => Some(retry_at),
+        }
+    }
+
+    /// The waits that ended since the last time: every waiting id exactly once, never one that was finished.
+    pub fn take_settled(&mut self) -> Vec<Settled> {
+        self.out.take_settled()
+    }
+
+    /// What the component and the host logged since the last time.
+    pub fn take_log(&mut self) -> Vec<LogLine> {
+        self.out.take_log()
+    }
+
+    /// Hands a request to the component. The answer comes out of [`take_responses`](Self::take_responses), as a rule at once.
+    pub fn request(&mut self, request: Request, now: Instant) -> RequestId {
+        self.prepare(now);
+        let id = self.next_request;
+        self.next_request += 1;
+        let status = self.status().to_json();
+        let refusal = match &mut self.work {
+            Work::Failed { .. } => Some((503, "the component has failed and is not back yet")),
+            Work::Running { instance, .. } if !instance.has_routes() => Some((404, "the component serves no paths")),
+            Work::Running { .. } if self.out.open_requests() >= self.limits.open_requests => {
+                Some((503, "too many requests are open"))
+            }
+            Work::Running { .. } => None,
+        };
+        if let Some((status, error)) = refusal {
+            self.out.respond(id, routes::refusal(status, error));
+        } else {
+            self.out.open(id);
+            self.tell(now, |instance| {
+                instance.open(id, request, status)?;
+                instance.turn()
+            });
+        }
+        id
+    }
+
+    /// Lets open requests go on. There is nothing to do while none is open.
+    pub fn turn(&mut self, now: Instant) {
+        self.prepare(now);
+        if self.out.open_requests() > 0 {
+            self.tell(now, Instance::turn);
+        }
+    }
+
+    /// The answers since the last time, to each request exactly once.
+    pub fn take_responses(&mut self) -> Vec<(RequestId, Response)> {
+        self.out.take_responses()
+    }
+
+    /// Puts another component in this one's place. Calls, lines and seniority carry over; open requests get 503.
+    ///
+    /// # Errors
+    ///
+    /// If the new one cannot be brought to work; the old one goes on.
+    pub fn replace(&mut self, component: Component, now: Instant) -> Result<(), StartError> {
+        self.prepare(now);
+        let fresh = Fresh::new(&self.runtime, &component, &self.limits, &self.config, now)?;
+        self.take_over(fresh, now).inspect_err(|fault| self.recover(fault.clone(), now))?;
+        self.component = component;
+        self.faults.recent.clear();
+        Ok(())
+    }
+
+    /// Lets everybody who waits proceed, whatever the limits: the plugin is disabled or removed.
+    ///
+    /// They run from then on, so that a plugin that is enabled again counts them.
+    pub fn release_all(&mut self, now: Instant) {
+        self.prepare(now);
+        if self.release(|| Ok(()), now) {
+            self.reseat(now);
+        }
+    }
+
+    /// Takes everybody who waits out of the line and names them, oldest first: the harness shuts down.
+    ///
+    /// They appear in no [`take_settled`](Self::take_settled); the caller turns each into its own cancellation.
+    pub fn cancel_all(&mut self, now: Instant) -> Vec<CallId> {
+        self.prepare(now);
+        let line = self.table.line();
+        for &id in &line {
+            self.table.finish(id, &Outcome::Cancelled, now);
+        }
+        if !line.is_empty() {
+            self.reseat(now);
+        }
+        line
+    }
+
+    /// How it is doing.
+    pub fn status(&self) -> Status {
+        let (state, memory_bytes) = match &self.work {
+            Work::Running { instance, .. } => (State::Running, instance.memory_bytes()),
+            Work::Failed { .. } => (
+                match self.config.on_failure {
+                    OnFailure::Open => State::FailedOpen,
+                    OnFailure::Closed => State::FailedClosed,
+                },
+                0,
+            ),
+        };
+        Status {
+            state,
+            restarts: self.faults.restarts,
+            last_error: self.faults.last.as_ref().map(Fault::to_string),
+            sha256: self.component.sha256().to_owned(),
+            live: self.table.live(),
+            waiting: self.table.waiting(),
+            memory_bytes,
+            problems: self.facts.problems.clone(),
+        }
+    }
+
+    /// For tests: that a store without calls holds nothing.
+    ///
+    /// # Panics
+    ///
+    /// If it does.
+    #[doc(hidden)]
+    pub fn assert_store_is_empty(&mut self) {
+        if let Work::Running { instance, .. } = &mut self.work {
+            instance.assert_empty();
+        }
+    }
+}
+
+/// Calls.
+impl Plugin {
+    fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
+        self.prepare(now);
+        let id = self.table.mint();
+        let mut attempts = ATTEMPTS;
+        let verdict = loop {
+            let Work::Running { instance, .. } = &mut self.work else { break self.decide_alone(id, call, now) };
+            let answer = match &call {
+                RestoredCall::Model(call) => instance.start_stream(id, call, now),
+                RestoredCall::Tool(call) => instance.start_tool(id, call, now),
+            };
+            match answer {
+                Ok(verdict) => {
+                    self.out.collect(instance.state(), &mut self.table, now);
+                    let is_stream = matches!(call, RestoredCall::Model(_));
+                    self.record(id, call, &verdict, now);
+                    if !(is_stream && matches!(verdict, Verdict::Admit)) {
+                        self.advance(now);
+                    }
+                    break verdict;
+                }
+                Err(fault) => {
+                    attempts -= 1;
+                    if attempts == 0 || matches!(fault, Fault::Deadline { .. }) {
+                        let verdict = self.decide_alone(id, call, now);
+                        self.recover(fault, now);
+                        break verdict;
+                    }
+                    self.recover(fault, now);
+                }
+            }
+        };
+        Started { id, verdict }
+    }
+
+    /// Enters a call into the table as it was decided.
+    fn record(&mut self, id: CallId, call: RestoredCall, verdict: &Verdict, now: Instant) {
+        let child_of = match &call {
+            RestoredCall::Model(StreamCall { first: true, spawn, .. }) => *spawn,
+            _ => None,
+        };
+        match verdict {
+            Verdict::Admit => self.table.admit(id, call, now),
+            Verdict::Wait { seniority, .. } => self.table.enqueue(id, call, *seniority, now),
+            Verdict::Deny(_) => {}
+        }
+        if let Some(spawn) = child_of {
+            self.table.child_came(spawn);
+        }
+    }
+
+    /// What `onFailure` says about one call.
+    fn decide_alone(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+        let verdict = match self.config.on_failure {
+            OnFailure::Open => Verdict::Admit,
+            OnFailure::Closed => Verdict::Deny(self.unavailable()),
+        };
+        self.record(id, call, &verdict, now);
+        verdict
+    }
+
+    fn unavailable(&self) -> Refusal {
+        let why = self.faults.last.as_ref().map(Fault::to_string);
+        let because = why.as_deref().map_or(String::new(), |why| format!(" ({why})"));
+        Refusal {
+            code: UNAVAILABLE.into(),
+            reason: RefusalReason::Other(why),
+            message: format!(
+                "The limiter has failed{because} and `onFailure` is \"closed\": nothing starts until it is back. Set \
+                 `onFailure` to \"open\" to let calls pass without limits meanwhile."
+            ),
+        }
+    }
+
+    /// Ends all waits alike. Whether there were any.
+    fn release(&mut self, result: impl Fn() -> Result<(), Refusal>, now: Instant) -> bool {
+        let line = self.table.line();
+        for &id in &line {
+            self.out.settle(id, result(), &mut self.table, now);
+        }
+        !line.is_empty()
+    }
+}
+
+/// Time and configuration.
+impl Plugin {
+    /// What every operation begins with.
+    fn prepare(&mut self, now: Instant) {
+        self.table.forget_ended(now, self.config.spawn_grace_ms);
+        if matches!(self.work, Work::Failed { retry_at } if retry_at <= now) {
+            self.retry(now);
+        }
+    }
+
+    /// What every operation ends with, unless nobody can be concerned.
+    fn advance(&mut self, now: Instant) {
+        let Work::Running { instance, due } = &mut self.work else { return };
+        match instance.tick(now) {
+            Ok(next) => {
+                *due = next;
+                self.out.collect(instance.state(), &mut self.table, now);
+            }
+            Err(fault) => self.recover(fault, now),
+        }
+    }
+
+    /// Calls the component, if there is one, for something the table already knows.
+    fn tell(&mut self, now: Instant, call: impl FnOnce(&mut Instance) -> Result<(), Fault>) {
+        let Work::Running { instance, .. } = &mut self.work else { return };
+        match call(instance) {
+            Ok(()) => self.out.collect(instance.state(), &mut self.table, now),
+            Err(fault) => self.recover(fault, now),
+        }
+    }
+
+    fn configure_in_place(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
+        let mut attempts = ATTEMPTS;
+        loop {
+            let Work::Running { instance, .. } = &mut self.work else {
+                return Err(ConfigureError::Fault(self.last_fault()));
+            };
+            match Facts::of(instance, config, now) {
+                Ok(Ok(facts)) => {
+                    self.out.collect(instance.state(), &mut self.table, now);
+                    return Ok(facts);
+                }
+                Ok(Err(problems)) => return Err(ConfigureError::Refused { problems }),
+                Err(fault) => {
+                    attempts -= 1;
+                    self.recover(fault.clone(), now);
+                    if attempts == 0 || matches!(fault, Fault::Deadline { .. }) {
+                        return Err(ConfigureError::Fault(fault));
+                    }
+                }
+            }
+        }
+    }
+
+    fn configure_by_rebuild(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
+        let failed = matches!(self.work, Work::Failed { .. });
+        let fresh = match Fresh::new(&self.runtime, &self.component, &self.limits, config, now) {
+            Ok(fresh) => fresh,
+            Err(StartError::Config { problems }) => return Err(ConfigureError::Refused { problems }),
+            Err(StartError::Fault(fault)) => {
+                if failed {
+                    self.config.on_failure = config.on_failure;
+                    self.config.max_restarts = config.max_restarts;
+                }
+                return Err(ConfigureError::Fault(fault));
+            }
+        };
+        let facts = fresh.facts.clone();
+        self.take_over(fresh, now).inspect_err(|fault| self.recover(fault.clone(), now))?;
+        if failed {
+            self.back();
+        }
+        Ok(facts)
+    }
+
+    /// Takes note of what an instance said about itself.
+    fn learn(&mut self, facts: Facts) {
+        if facts.pooled != self.facts.pooled && !facts.pooled.is_empty() {
+            self.out.line(
+                Level::Warn,
+                format!(
+                    "this host has no pools: {} get every seat they want, as if no pool was named",
+                    facts.pooled.join(", ")
+                ),
+            );
+        }
+        self.facts = facts;
+    }
+}
+
+/// Faults.
+impl Plugin {
+    /// Buries the instance that hit a fault and brings another to work, or gives up.
+    fn recover(&mut self, fault: Fault, now: Instant) {
+        self.bury(now);
+        self.note(fault);
+        while self.faults.begin_attempt(now, self.config.max_restarts) {
+            match self.rebuild(now) {
+                Ok(()) => {
+                    self.out.line(
+                        Level::Warn,
+                        format!(
+                            "the component was replaced: {} running and {} waiting calls carried over",
+                            self.table.live(),
+                            self.table.waiting()
+                        ),
+                    );
+                    return;
+                }
+                Err(fault) => self.note(fault),
+            }
+        }
+        self.give_up(now);
+    }
+
+    /// Lets `onFailure` decide for all.
+    fn give_up(&mut self, now: Instant) {
+        let retry_at = now.saturating_add(self.faults.next_pause());
+        self.work = Work::Failed { retry_at };
+        let (meaning, refusal) = match self.config.on_failure {
+            OnFailure::Open => ("open: calls pass WITHOUT LIMITS", None),
+            OnFailure::Closed => ("closed: calls are REFUSED", Some(self.unavailable())),
+        };
+        self.release(|| refusal.clone().map_or(Ok(()), Err), now);
+        self.out.line(
+            Level::Error,
+            format!(
+                "the limiter has FAILED more often than maxRestarts ({}) allows within a minute; onFailure is {meaning} until \
+                 it is back, next attempt in {} ms",
+                self.config.max_restarts,
+                retry_at - now
+            ),
+        );
+    }
+
+    /// One attempt out of the failed state.
+    fn retry(&mut self, now: Instant) {
+        self.faults.recent.push_back(now);
+        match self.rebuild(now) {
+            Ok(()) => self.back(),
+            Err(fault) => {
+                self.note(fault);
+                self.work = Work::Failed { retry_at: now.saturating_add(self.faults.next_pause()) };
+            }
+        }
+    }
+
+    fn back(&mut self) {
+        self.out.line(
+            Level::Warn,
+            format!("the limiter is BACK: limits hold again, {} running calls are counted", self.table.live()),
+        );
+    }
+
+    /// A new instance of the component in force, under the configuration in force.
+    fn rebuild(&mut self, now: Instant) -> Result<(), Fault> {
+        let fresh = match Fresh::new(&self.runtime, &self.component, &self.limits, &self.config, now) {
+            Ok(fresh) => fresh,
+            Err(StartError::Fault(fault)) => return Err(fault),
+            Err(refused @ StartError::Config { .. }) => return Err(Fault::Trap(refused.to_string())),
+        };
+        self.take_over(fresh, now)?;
+        self.faults.restarts += 1;
+        Ok(())
+    }
+
+    /// The same, for a change to the table that the component is best told of as a whole.
+    fn reseat(&mut self, now: Instant) {
+        if matches!(self.work, Work::Failed { .. }) {
+            return;
+        }
+        let fresh = Fresh::new(&self.runtime, &self.component, &self.limits, &self.config, now);
+        let result = match fresh {
+            Ok(fresh) => self.take_over(fresh, now),
+            Err(error) => Err(Fault::Trap(error.to_string())),
+        };
+        if let Err(fault) = result {
+            self.recover(fault, now);
+        }
+    }
+
+    /// Puts a fresh instance to work in the place of what was there.
+    ///
+    /// It is told of everything in the table. What it decides on the way is in force even if it fails before the end; then
+    /// nothing is at work.
+    fn take_over(&mut self, fresh: Fresh, now: Instant) -> Result<(), Fault> {
+        self.bury(now);
+        let Fresh { mut instance, facts } = fresh;
+        let due = self.restore(&mut instance, now);
+        self.out.collect(instance.state(), &mut self.table, now);
+        self.work = Work::Running { due: due?, instance };
+        self.learn(facts);
+        Ok(())
+    }
+
+    fn restore(&mut self, instance: &mut Instance, now: Instant) -> Result<Option<Instant>, Fault> {
+        for portion in self.table.running().chunks(PORTION) {
+            let live: Vec<_> = portion.iter().filter_map(|&id| self.table.live_call(id)).collect();
+            instance.restore(&live, &[], now)?;
+        }
+        for portion in self.table.line().chunks(PORTION) {
+            let waiting: Vec<_> = portion.iter().filter_map(|&id| self.table.waiting_call(id)).collect();
+            for (id, verdict) in instance.restore(&[], &waiting, now)? {
+                match verdict {
+                    Verdict::Admit => self.out.settle(id, Ok(()), &mut self.table, now),
+                    Verdict::Deny(refusal) => self.out.settle(id, Err(refusal), &mut self.table, now),
+                    Verdict::Wait { .. } => {}
+                }
+            }
+            self.out.collect(instance.state(), &mut self.table, now);
+        }
+        instance.tick(now)
+    }
+
+    /// Takes what an instance has decided and drops it.
+    fn bury(&mut self, now: Instant) {
+        let nobody = Work::Failed { retry_at: now };
+        if let Work::Running { mut instance, .. } = mem::replace(&mut self.work, nobody) {
+            self.out.collect(instance.state(), &mut self.table, now);
+            self.out.fail_open_requests();
+        }
+    }
+
+    fn note(&mut self, fault: Fault) {
+        self.out.line(Level::Error, format!("the component failed: {fault}"));
+        self.faults.last = Some(fault);
+    }
+
+    fn last_fault(&self) -> Fault {
+        self.faults.last.clone().unwrap_or_else(|| Fault::Trap("unknown".into()))
+    }
+}
+
+impl Fresh {
+    fn new(
+        runtime: &Runtime,
+        component: &Component,
+        limits: &Limits,
+        config: &Config,
+        now: Instant,
+    ) -> Result<Self, StartError> {
+        let mut instance = Box::new(Instance::new(runtime, component, limits)?);
+        match Facts::of(&mut instance, config, now)? {
+            Ok(facts) => Ok(Self { instance, facts }),
+            Err(problems) => Err(StartError::Config { problems }),
+        }
+    }
+}
+
+impl Facts {
+    /// Configures an instance and asks what follows from it. The inner error is its refusal.
+    fn of(instance: &mut Instance, config: &Config, now: Instant) -> Result<Result<Self, Vec<Problem>>, Fault> {
+        let problems = match instance.configure(&config.json, config.mode, now)? {
+            Ok(problems) => problems,
+            Err(problems) => return Ok(Err(problems)),
+        };
+        let pooled: Vec<String> = instance.demand()?.into_iter().map(|need| need.scope).collect();
+        for scope in &pooled {
+            instance.capacity(scope, u32::MAX, None, now)?;
+        }
+        Ok(Ok(Self { problems, tools: instance.tools()?, paths: instance.paths()?, pooled }))
+    }
+}
+
+impl Faults {
+    /// Whether one more instance may be tried now; counts it.
+    fn begin_attempt(&mut self, now: Instant, max_restarts: u64) -> bool {
+        while self.recent.front().is_some_and(|&at| at.saturating_add(WINDOW_MS) <= now) {
+            self.recent.pop_front();
+        }
+        if self.recent.is_empty() {
+            self.pause_ms = FIRST_PAUSE_MS;
+        }
+        if self.recent.len() as u64 >= max_restarts {
+            return false;
+        }
+        self.recent.push_back(now);
+        true
+    }
+
+    fn next_pause(&mut self) -> u64 {
+        let pause = self.pause_ms.clamp(FIRST_PAUSE_MS, WINDOW_MS);
+        self.pause_ms = (pause * 2).min(WINDOW_MS);
+        pause
+    }
+}
+
+impl Status {
+    /// What a component is told of its host, and whoever asks for stats.
+    pub fn to_json(&self) -> String {
+        let problems: Vec<_> =
+            self.problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
+        json!({
+            "state": self.state.as_str(),
+            "restarts": self.restarts,
+            "lastError": self.last_error,
+            "component": self.sha256,
+            "live": self.live,
+            "waiting": self.waiting,
+            "memoryBytes": self.memory_bytes,
+            "problems": problems,
+        })
+        .to_string()
+    }
+}

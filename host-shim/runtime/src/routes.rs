@@ -1,0 +1,64 @@
+//! Requests to a component's paths.
+//!
+//! `handle` is the one export that may wait. It runs as a task of the store, beside which hooks go on as ever, and moves only
+//! inside a turn. When the store dies its tasks die silently, so whoever opened a request answers for it.
+
+use wasmtime::component::{Accessor, AccessorTask, TypedFunc};
+
+use crate::bindings::exports::dsh::plugin::routes;
+use crate::host::State;
+
+pub use routes::Response;
+
+/// Names a request until its response has been taken.
+pub type RequestId = u64;
+
+/// A request to one of the plugin's [paths](crate::Plugin::paths).
+#[derive(Clone, Debug, Default)]
+pub struct Request {
+    /// The method, in capitals.
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// What follows the `?`, still encoded; empty if there is none.
+    pub query: String,
+    /// Header names in lower case, with their values.
+    pub headers: Vec<(String, String)>,
+    /// The body, whole.
+    pub body: Vec<u8>,
+}
+
+impl Request {
+    pub(crate) fn with_status(self, host_status: String) -> routes::Request {
+        let Self { method, path, query, headers, body } = self;
+        routes::Request { method, path, query, headers, body, host_status }
+    }
+}
+
+/// What the host answers by itself.
+pub(crate) fn refusal(status: u16, error: &str) -> Response {
+    Response {
+        status,
+        headers: vec![("content-type".into(), "application/json".into())],
+        body: serde_json::json!({ "error": error }).to_string().into_bytes(),
+    }
+}
+
+/// One open request.
+pub(crate) struct Handling {
+    pub(crate) id: RequestId,
+    pub(crate) handle: TypedFunc<(routes::Request,), (Response,)>,
+    pub(crate) request: routes::Request,
+}
+
+impl AccessorTask<State> for Handling {
+    async fn run(self, accessor: &Accessor<State>) -> wasmtime::Result<()> {
+        let (response,) = self.handle.call_concurrent(accessor, (self.request,)).await?;
+        let response = match response.status {
+            200..=599 => response,
+            status => refusal(502, &format!("the component answered with the status {status}")),
+        };
+        accessor.with(|mut access| access.get().responses.push((self.id, response)));
+        Ok(())
+    }
+}
