@@ -49,13 +49,19 @@ const TICK: u64 = 8;
 const LOGGED: u64 = 16;
 
 /// One engine for the process, made on first use.
-fn engine() -> std::result::Result<runtime::Runtime, runtime::LoadError> {
+fn engine() -> Result<runtime::Runtime> {
     static ENGINE: OnceLock<runtime::Runtime> = OnceLock::new();
     if let Some(engine) = ENGINE.get() {
         return Ok(engine.clone());
     }
-    let engine = runtime::Runtime::new()?;
+    let engine = runtime::Runtime::new().map_err(|error| Error::new(Code::Load, error))?;
     Ok(ENGINE.get_or_init(|| engine).clone())
+}
+
+/// Turns a panic into an error.
+fn catching<T>(operation: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(operation))
+        .unwrap_or_else(|panic| Err(Error::new(Code::Panic, panic_text(&*panic))))
 }
 
 /// The version of the addon.
@@ -76,11 +82,8 @@ impl Task for Load {
     type JsValue = Component;
 
     fn compute(&mut self) -> napi::Result<Self::Output> {
-        let load = || engine()?.load_file(&self.0);
-        Ok(match catch_unwind(AssertUnwindSafe(load)) {
-            Ok(loaded) => loaded.map_err(|error| Error::new(Code::Load, error)),
-            Err(panic) => Err(Error::new(Code::Panic, panic_text(&*panic))),
-        })
+        let load = || engine()?.load_file(&self.0).map_err(|error| Error::new(Code::Load, error));
+        Ok(catching(load))
     }
 
     fn resolve(&mut self, env: Env, output: Self::Output) -> napi::Result<Self::JsValue> {
@@ -295,10 +298,10 @@ impl Limiter {
             return Err(Error::new(Code::Panic, text));
         }
         let inner = &mut self.inner;
-        catch_unwind(AssertUnwindSafe(|| operation(inner))).unwrap_or_else(|panic| {
-            let text = panic_text(&*panic);
-            self.panicked = Some(text.clone());
-            Err(Error::new(Code::Panic, text))
+        catching(|| operation(inner)).inspect_err(|error| {
+            if error.status == Code::Panic {
+                self.panicked = Some(error.reason.clone());
+            }
         })
     }
 }
@@ -323,10 +326,10 @@ impl Limiter {
             config: options.config.unwrap_or_else(|| "{}".to_owned()),
             mode: mode(options.lenient.unwrap_or_default()),
         };
-        let start = || runtime::Plugin::new(&engine().map_err(|error| Error::new(Code::Load, error))?, component, options, clock.now())
-            .map_err(|error| Error::new(Code::Start, error));
-        let (plugin, _) = catch_unwind(AssertUnwindSafe(start))
-            .unwrap_or_else(|panic| Err(Error::new(Code::Panic, panic_text(&*panic))))?;
+        let (plugin, _) = catching(|| {
+            runtime::Plugin::new(&engine()?, component, options, clock.now())
+                .map_err(|error| Error::new(Code::Start, error))
+        })?;
         let inner = Inner { plugin, clock, told: None, refusal: None, settled: Vec::new(), log: Vec::new() };
         Ok(Self { inner, panicked: None })
     }
