@@ -49,6 +49,31 @@ pub enum Answer {
     Deny(Reason),
 }
 
+/// Who holds a seat, or will.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder<'a> {
+    Session(&'a str),
+    Call(CallId),
+}
+
+/// Who waits and needs what, and what is free and kept for whom, for streams and for spawns.
+struct View<'a> {
+    waiters: Vec<(&'a Waiter, Vec<&'a ScopeKey>)>,
+    free: BTreeMap<(&'a ScopeKey, bool), u32>,
+    kept: BTreeMap<(&'a ScopeKey, bool), &'a Waiter>,
+    overtakes: u64,
+}
+
+impl View<'_> {
+    fn has_room(&self, waiter: &Waiter, key: &ScopeKey) -> bool {
+        let is_spawn = stream(&waiter.call).is_none();
+        let too_young = |kept: &&Waiter| waiter.seniority.saturating_sub(kept.seniority) > self.overtakes;
+        self.free[&(key, is_spawn)] > 0
+            && !self.kept.get(&(key, false)).is_some_and(too_young)
+            && !(is_spawn && self.kept.get(&(key, true)).is_some_and(too_young))
+    }
+}
+
 /// A wait that ended.
 pub type Ended = (CallId, Result<(), Reason>);
 
@@ -71,18 +96,16 @@ impl Model {
         limited.map(|(key, _)| key).filter(|key| self.is_in(key, route)).collect()
     }
 
-    fn holders(&self, key: &ScopeKey) -> BTreeSet<String> {
-        let inside = self
-            .live
-            .iter()
-            .filter(|live| self.is_in(key, stream(&live.call).map_or_else(|| unreachable!(), |c| &c.route)));
+    fn holders(&self, key: &ScopeKey) -> BTreeSet<Holder<'_>> {
+        let inside =
+            self.live.iter().filter(|live| route(&live.call).is_some_and(|route| self.is_in(key, route)));
         inside.map(|live| self.holder(key, &live.call, live.id)).collect()
     }
 
-    fn holder(&self, key: &ScopeKey, call: &AnyCall, id: CallId) -> String {
-        match (stream(call).and_then(|call| call.session.as_ref()), self.count_by(key)) {
-            (Some(session), CountBy::Session) => format!("session {session}"),
-            _ => format!("call {id}"),
+    fn holder<'a>(&self, key: &ScopeKey, call: &'a AnyCall, id: CallId) -> Holder<'a> {
+        match (stream(call).and_then(|call| call.session.as_deref()), self.count_by(key)) {
+            (Some(session), CountBy::Session) => Holder::Session(session),
+            _ => Holder::Call(id),
         }
     }
 
@@ -119,45 +142,42 @@ impl Model {
         self.scopes(route).iter().filter(|key| !held(key)).copied().collect()
     }
 
-    fn free(&self, key: &ScopeKey, is_spawn: bool) -> u32 {
-        let credits = if is_spawn { self.credits(key) } else { 0 };
-        self.limit(key).saturating_sub(self.occupancy(key) + credits)
-    }
-
-    /// For whom each scope keeps its last free seat, for streams and for spawns.
-    fn kept(&self) -> BTreeMap<(&ScopeKey, bool), &Waiter> {
-        let mut kept = BTreeMap::new();
+    /// What decides who fits: computed scope by scope, in the order of scopes.
+    fn view(&self) -> View<'_> {
+        let waiters: Vec<(&Waiter, Vec<&ScopeKey>)> =
+            self.by_age().into_iter().map(|w| (w, self.needs(w))).collect();
+        let mut view = View {
+            waiters,
+            free: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            overtakes: self.config.max_overtakes,
+        };
         for (key, _) in self.config.limits.iter().filter(|(_, limit)| limit.max.is_some()) {
-            let candidates: Vec<&Waiter> = self
-                .by_age()
-                .into_iter()
-                .filter(|waiter| {
-                    let needs = self.needs(waiter);
-                    needs.contains(&key)
-                        && needs.iter().all(|need| self.config.limits[*need].max != Some(0))
-                        && needs
-                            .iter()
-                            .take_while(|need| **need != key)
-                            .all(|need| self.has_room(waiter, need, &kept))
-                })
+            let occupancy = self.occupancy(key);
+            for (is_spawn, used) in [(false, occupancy), (true, occupancy + self.credits(key))] {
+                view.free.insert((key, is_spawn), self.limit(key).saturating_sub(used));
+            }
+            let paused = |need: &&ScopeKey| self.config.limits[*need].max == Some(0);
+            let candidate = |waiter: &Waiter, needs: &[&ScopeKey]| {
+                let before: Vec<_> = needs.iter().take_while(|need| **need != key).collect();
+                needs.contains(&key)
+                    && !needs.iter().any(paused)
+                    && before.iter().all(|need| view.has_room(waiter, need))
+            };
+            let candidates: Vec<&Waiter> = view
+                .waiters
+                .iter()
+                .filter(|(waiter, needs)| candidate(waiter, needs))
+                .map(|(w, _)| *w)
                 .collect();
             for is_spawn in [false, true] {
                 let first = candidates.iter().find(|waiter| !is_spawn || stream(&waiter.call).is_none());
-                if let Some(first) = first.filter(|_| self.free(key, is_spawn) == 1) {
-                    kept.insert((key, is_spawn), *first);
+                if let Some(first) = first.filter(|_| view.free[&(key, is_spawn)] == 1) {
+                    view.kept.insert((key, is_spawn), first);
                 }
             }
         }
-        kept
-    }
-
-    fn has_room(&self, waiter: &Waiter, key: &ScopeKey, kept: &BTreeMap<(&ScopeKey, bool), &Waiter>) -> bool {
-        let is_spawn = stream(&waiter.call).is_none();
-        let too_young =
-            |kept: &&Waiter| waiter.seniority.saturating_sub(kept.seniority) > self.config.max_overtakes;
-        self.free(key, is_spawn) > 0
-            && !kept.get(&(key, false)).is_some_and(too_young)
-            && !(is_spawn && kept.get(&(key, true)).is_some_and(too_young))
+        view
     }
 
     fn by_age(&self) -> Vec<&Waiter> {
@@ -168,9 +188,10 @@ impl Model {
 
     /// The oldest waiter that fits.
     pub fn next(&self) -> Option<CallId> {
-        let kept = self.kept();
-        let fits = |waiter: &&&Waiter| self.needs(waiter).iter().all(|key| self.has_room(waiter, key, &kept));
-        self.by_age().iter().find(fits).map(|waiter| waiter.id)
+        let view = self.view();
+        let fits =
+            |(waiter, needs): &&(&Waiter, Vec<&ScopeKey>)| needs.iter().all(|key| view.has_room(waiter, key));
+        view.waiters.iter().find(fits).map(|(waiter, _)| waiter.id)
     }
 
     /// Admits the oldest that fits, until none does.
@@ -241,10 +262,10 @@ impl Model {
 
     fn timeout_reason(&self, id: CallId, now: Instant) -> Reason {
         let waiter = self.waiting.iter().find(|w| w.id == id).unwrap_or_else(|| unreachable!());
-        let kept = self.kept();
+        let view = self.view();
         let needs = self.needs(waiter);
         let waited_ms = now - waiter.since;
-        let Some(key) = needs.iter().find(|key| !self.has_room(waiter, key, &kept)) else {
+        let Some(key) = needs.iter().find(|key| !view.has_room(waiter, key)) else {
             let scope =
                 route(&waiter.call).map(|r| ScopeKey::Route(r.clone()).to_string()).unwrap_or_default();
             return Reason::QueueTimeout(WaitEnded { scope, waited_ms, occupancy: 0, limit: 0 });
@@ -363,25 +384,21 @@ impl Model {
 
     /// What each pooled scope occupies and wants.
     pub fn demand(&self) -> BTreeMap<String, (u32, u32)> {
-        let kept = self.kept();
+        let view = self.view();
+        let blocks =
+            |need: &&ScopeKey, waiter| !self.config.limits[*need].is_pooled() && !view.has_room(waiter, need);
         let pooled = self.config.limits.iter().filter(|(_, limit)| limit.is_pooled());
         pooled
             .map(|(key, limit)| {
-                let claims: BTreeSet<String> = self
-                    .waiting
+                let claims: BTreeSet<Holder> = view
+                    .waiters
                     .iter()
-                    .filter_map(|waiter| {
-                        let needs = self.needs(waiter);
+                    .filter_map(|(waiter, needs)| {
                         let at = needs.iter().position(|need| *need == key)?;
-                        let before = needs[..at].iter().all(|need| self.has_room(waiter, need, &kept));
-                        let after = needs[at + 1..].iter().all(|need| {
-                            self.config.limits[*need].is_pooled() || self.has_room(waiter, need, &kept)
-                        });
+                        let before = needs[..at].iter().all(|need| view.has_room(waiter, need));
+                        let after = !needs[at + 1..].iter().any(|need| blocks(need, waiter));
                         let old = self.newest.saturating_sub(waiter.seniority) > self.config.max_overtakes;
-                        (before && (after || old)).then(|| match stream(&waiter.call) {
-                            Some(_) => self.holder(key, &waiter.call, waiter.id),
-                            None => format!("spawn {}", waiter.id),
-                        })
+                        (before && (after || old)).then(|| self.holder(key, &waiter.call, waiter.id))
                     })
                     .collect();
                 let occupied = self.occupancy(key);
