@@ -34,6 +34,9 @@ export const HARNESS = `dsh ${(JSON.parse(readFileSync(join(installation, 'packa
 /** The package under test; `cargo xtask` says where it built it. */
 export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
 
+/** The component with faults on demand, for tests of what follows from them. */
+export const CHAOS = join(root, 'target/component/gen-limit-chaos.wasm');
+
 /** A plugin of the tests, for what cannot be done from outside the harness. */
 export const PROBE = join(root, 'tests/e2e/fixtures/probe');
 
@@ -330,6 +333,8 @@ function settings({ baseUrl, contextWindow = 100_000 }: HomeOptions): unknown {
   };
 }
 
+const templates = new Map<string, Promise<string>>();
+
 /**
  * A home with the packages installed, for tests to copy. Kept under `target/` by the content of what is installed, so
  * that every test process, and the next run, finds it.
@@ -340,15 +345,21 @@ async function template(profile: Profile, packages: readonly string[]): Promise<
     const files = statSync(path).isDirectory() ? readdirSync(path).map((name) => join(path, name)) : [path];
     for (const file of files) hash.update(await readFile(file));
   }
-  const kept = join(root, 'target/e2e', `${profile}-${hash.digest('hex').slice(0, 16)}`);
-  if (existsSync(kept)) return kept;
-  const fresh = `${kept}-${process.pid}`;
+  const folder = join(root, 'target/e2e', `${profile}-${hash.digest('hex').slice(0, 16)}`);
+  const made = templates.get(folder) ?? install(folder, profile, packages);
+  templates.set(folder, made);
+  return made;
+}
+
+async function install(folder: string, profile: Profile, packages: readonly string[]): Promise<string> {
+  if (existsSync(folder)) return folder;
+  const fresh = `${folder}-${process.pid}`;
   const dsh = (...args: string[]) =>
     promisify(execFile)(process.execPath, [BIN, ...args], { env: environment(fresh), cwd: fresh });
   await mkdir(fresh, { recursive: true });
   await dsh('--profile', profile, '--dump-default-config');
   for (const path of packages) await dsh('plugin', '--profile', profile, 'add', `file:${path}`);
   // Another process may have been quicker; then its folder stands and this one goes.
-  await rename(fresh, kept).catch(() => rm(fresh, { recursive: true, force: true }));
-  return kept;
+  await rename(fresh, folder).catch(() => rm(fresh, { recursive: true, force: true }));
+  return folder;
 }

@@ -138,7 +138,7 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
 
 fn node_test(root: &Path, tools: &Tools, pattern: &str, options: &[&str]) -> anyhow::Result<Count> {
     let mut command = tools.node(root);
-    command.args(["--test", "--test-reporter=spec"]).args(options).arg(pattern);
+    command.args(["--test", "--test-reporter=spec", "--test-timeout=120000"]).args(options).arg(pattern);
     runner(&mut command, node_line)
 }
 

@@ -1,0 +1,47 @@
+/** A component that misbehaves inside a real harness: nothing is lost, and the harness keeps answering. */
+import assert from 'node:assert/strict';
+import { copyFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+
+import { CHAOS, limit } from './dsh.ts';
+import type { Script } from './model-server.ts';
+import { inWorld, type World } from './scenario.ts';
+import { children, fanOut, ROOT } from './scripts.ts';
+
+const PROMPT = `[s:${ROOT}] split this up`;
+
+/** A headless run with the faulty component at a limit of 2. */
+async function withChaos(script: Script, chaos: string, test: (world: World, stderr: string) => void): Promise<void> {
+  const config = { ...limit(2), maxRestarts: 1_000, chaos };
+  await inWorld({ script, profile: 'headless', config }, async (world) => {
+    await copyFile(CHAOS, join(world.home.installed, 'gen-limit.wasm'));
+    const dsh = await world.headless(PROMPT);
+    assert.equal(await dsh.exited, 0, dsh.stderr);
+    const unserved = children(8).filter((child) => !world.server.completed(child));
+    assert.deepEqual(unserved, [], world.server.describe());
+    test(world, dsh.stderr);
+  });
+}
+
+describe('a component that fails again and again', { concurrency: 2 }, () => {
+  const script = fanOut({ n: 8, holdMs: 200 });
+
+  for (const calls of [3, 7, 12]) {
+    test(`a trap at every ${calls}th call loses neither those who run nor those who wait`, () =>
+      withChaos(script, `trap-in:${calls}`, ({ server, home }, stderr) => {
+        assert.match(stderr, /gen-limit: .*trap/i);
+        assert.equal(server.peakSessions, 2);
+        assert.ok(home.trace().some((line) => line.event === 'wait'), 'somebody waited');
+      }));
+  }
+
+  test('an endless loop is stopped and the harness goes on', () =>
+    withChaos(script, 'loop-in:9', (_world, stderr) => assert.match(stderr, /gen-limit: .*longer than/i)));
+
+  test('a component that eats memory is stopped and the harness goes on', () =>
+    withChaos(script, 'eat-in:9', ({ server }, stderr) => {
+      assert.match(stderr, /gen-limit: .*memory/i);
+      assert.equal(server.peakSessions, 2);
+    }));
+});
