@@ -1,8 +1,24 @@
 //! Builds the component and proves its world.
+//!
+//! The guest is a plain core module for `wasm32-unknown-unknown`, so that nothing of WASI gets in, and the `wit-component`
+//! crate makes a component of it: nothing has to be installed. The minor version of that crate is the one `wit-bindgen` writes
+//! its metadata with; they change together.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
+use wit_component::{ComponentEncoder, DecodedWasm};
+use wit_parser::{Resolve, WorldId};
+
+use crate::progress::step;
+use crate::shell::{ask, cargo, command, run};
+
+const TARGET: &str = "wasm32-unknown-unknown";
+const PROFILE: &str = "guest";
+const WORLD: &str = "plugin";
 
 /// Which component.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,7 +29,92 @@ pub enum Variant {
     Chaos,
 }
 
-/// Builds one variant; gives the path of the `.wasm`.
-pub fn build(_root: &Path, _variant: Variant) -> anyhow::Result<PathBuf> {
-    bail!("the component cannot be built yet")
+impl Variant {
+    fn file(self) -> &'static str {
+        match self {
+            Self::Release => "gen-limit.wasm",
+            Self::Chaos => "gen-limit-chaos.wasm",
+        }
+    }
+
+    fn features(self) -> &'static [&'static str] {
+        match self {
+            Self::Release => &[],
+            Self::Chaos => &["--features", "chaos"],
+        }
+    }
+}
+
+/// Builds one variant and checks it against `wit/`; gives the path of the `.wasm`.
+pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
+    step(&format!("building {}", variant.file()), || {
+        install_target(root)?;
+        let mut compile = cargo(root);
+        compile.args(["build", "--quiet", "--package", "gen-limit", "--target", TARGET, "--profile", PROFILE]);
+        run(compile.args(variant.features()))?;
+
+        let module = root.join("target").join(TARGET).join(PROFILE).join("gen_limit.wasm");
+        let module = fs::read(&module).with_context(|| format!("reading {}", module.display()))?;
+        let component = componentise(&module)?;
+        check(&component, &root.join("wit"))?;
+
+        let path = root.join("target/component").join(variant.file());
+        replace(&path, &component)?;
+        let digest: String = Sha256::digest(&component).iter().map(|byte| format!("{byte:02x}")).collect();
+        eprintln!("  {}: {} bytes, sha256 {digest}", path.display(), component.len());
+        Ok(path)
+    })
+}
+
+/// Adds the target where rustup manages the toolchain; elsewhere the compiler says what is missing.
+fn install_target(root: &Path) -> anyhow::Result<()> {
+    match ask(command("rustup", root).args(["target", "list", "--installed"])) {
+        Some(installed) if !installed.lines().any(|target| target == TARGET) => {
+            run(command("rustup", root).args(["target", "add", TARGET]))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn componentise(module: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut encoder = ComponentEncoder::default();
+    encoder.validate(true).module(module).context("reading the module")?;
+    encoder.encode().context("making a component of the module")
+}
+
+/// The exports are those of the world, the imports are among those of the world, and every type fits.
+fn check(component: &[u8], wit: &Path) -> anyhow::Result<()> {
+    let mut resolve = Resolve::default();
+    let (package, _) = resolve.push_dir(wit).with_context(|| format!("reading {}", wit.display()))?;
+    let world = resolve.select_world(&[package], Some(WORLD))?;
+    let DecodedWasm::Component(found, root) = wit_component::decode(component).context("decoding")? else {
+        bail!("the result is not a component");
+    };
+
+    let (exports, expected) = (exports(&found, root), exports(&resolve, world));
+    if exports != expected {
+        bail!("the component exports {exports:?}, world `{WORLD}` has {expected:?}");
+    }
+    let foreign: Vec<_> = imports(&found, root).difference(&imports(&resolve, world)).cloned().collect();
+    if !foreign.is_empty() {
+        bail!("the component imports {foreign:?}, which world `{WORLD}` does not have");
+    }
+    wit_component::targets(&resolve, world, component)
+        .with_context(|| format!("the component's types differ from world `{WORLD}`"))
+}
+
+fn exports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {
+    resolve.worlds[world].exports.keys().map(|key| resolve.name_world_key(key)).collect()
+}
+
+fn imports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {
+    resolve.worlds[world].imports.keys().map(|key| resolve.name_world_key(key)).collect()
+}
+
+/// Writes by way of a new file: whoever reads the old one meanwhile reads it whole.
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    fs::create_dir_all(path.parent().context("the path has a folder")?)?;
+    let next = path.with_extension("wasm.next");
+    fs::write(&next, bytes)?;
+    fs::rename(&next, path).with_context(|| format!("writing {}", path.display()))
 }
