@@ -1,5 +1,8 @@
 //! The state machine.
 
+mod counting;
+mod pools;
+mod registry;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +11,12 @@ use std::sync::Arc;
 use slab::Slab;
 
 use crate::call::{
-    AnyCall, CallId, Instant, LiveCall, Need, Outcome, Reason, Refusal, Route, Seniority, Settled, SpawnCall,
+    AnyCall, CallId, Instant, LiveCall, Outcome, Reason, Refusal, Route, Seniority, Settled, SpawnCall,
     StreamCall, Verdict, WaitingCall,
 };
-use crate::config::{Config, Limit};
+use crate::config::Config;
 use crate::queue::{Kind, LineIx, Queue, Rank};
-use crate::scope::{Capacity, CountBy, Held, Scope, ScopeIx, ScopeKey};
+use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
 use crate::stats::{Observed, RunTotals};
 
 /// Waits ended and waiters admitted in one operation, at most.
@@ -59,7 +62,6 @@ struct Waiter {
     /// Who calls; for a spawn, who spawns.
     session: SessionIx,
     route: RouteIx,
-    line: LineIx,
     rank: Rank,
     since: Instant,
     within: Option<CallId>,
@@ -288,7 +290,7 @@ impl Limiter {
                     (Kind::Spawn, session, route, None)
                 }
             };
-            self.enqueue(Arrival {
+            let waiter = self.waiter(Arrival {
                 id,
                 kind,
                 session,
@@ -298,6 +300,7 @@ impl Limiter {
                 within,
                 in_line_before: true,
             });
+            self.join(waiter);
         }
         let others = std::mem::take(&mut self.settled);
         self.serve();
@@ -343,80 +346,6 @@ impl Limiter {
     }
 }
 
-/// Pools.
-impl Limiter {
-    /// What the pooled scopes need, where that changed since the last answer; whole after a reconfiguration and a
-    /// restore.
-    pub fn demand(&mut self) -> Vec<Need> {
-        let limits = self.config.limits.iter();
-        let pooled: Vec<ScopeKey> =
-            limits.filter(|(_, limit)| limit.is_pooled()).map(|(key, _)| key.clone()).collect();
-        let mut needs = Vec::new();
-        for key in pooled {
-            let scope = self.scope(&key);
-            let need = (self.scopes[scope].occupancy(), self.wanted(scope));
-            if self.told.insert(key.clone(), need) != Some(need) {
-                needs.push(Need { scope: key.to_string(), occupied: need.0, wanted: need.1 });
-            }
-        }
-        needs
-    }
-
-    /// The host holds this many seats for a pooled scope until then. A scope that is not pooled is none of its business.
-    pub fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant) {
-        self.begin(now);
-        let key = ScopeKey::parse(scope);
-        if let Some(key) = key.filter(|key| self.config.limits.get(key).is_some_and(Limit::is_pooled)) {
-            let ix = self.scope(&key);
-            if let Some(Capacity { until: Some(until), .. }) = self.scopes[ix].capacity {
-                self.leases.remove(&(until, ix));
-            }
-            self.scopes[ix].capacity = Some(Capacity { seats, until });
-            if let Some(until) = until {
-                self.leases.insert((until, ix));
-            }
-            self.end_leases();
-            self.queue.touch(ix, &self.scopes);
-        }
-        self.serve();
-    }
-
-    fn end_leases(&mut self) {
-        while let Some(&(until, scope)) = self.leases.first().filter(|(until, _)| *until <= self.now) {
-            self.leases.remove(&(until, scope));
-            self.scopes[scope].capacity = Some(Capacity { seats: 0, until: None });
-            self.queue.touch(scope, &self.scopes);
-        }
-    }
-
-    /// Seats that would serve everybody who may take one here: in every scope before this one there is room for them,
-    /// and no unpooled scope after it blocks, or they are so old that seats are kept for them.
-    fn wanted(&self, ix: ScopeIx) -> u32 {
-        let scope = &self.scopes[ix];
-        let Some(max) = scope.max else { return 0 };
-        let base = scope.occupancy().saturating_add(scope.credits);
-        let mut claims = BTreeSet::new();
-        let oldest_young = self.newest.saturating_sub(self.config.max_overtakes);
-        self.queue.claimants(ix, &self.scopes, &mut |claimant| {
-            let blocked_after = claimant.after.iter().any(|&after| {
-                let after = &self.scopes[after];
-                after.capacity.is_none()
-                    && !after.has_room(claimant.kind, claimant.rank, self.config.max_overtakes)
-            });
-            if blocked_after && claimant.rank.seniority >= oldest_young {
-                return false;
-            }
-            let waiter = &self.waiters[&claimant.rank.id];
-            claims.insert(match (claimant.kind, scope.count_by) {
-                (Kind::Stream, CountBy::Session) => (Kind::Stream as u8, waiter.session as u64),
-                (kind, _) => (2 + kind as u8, claimant.rank.id),
-            });
-            base.saturating_add(claims.len() as u32) < max
-        });
-        base.saturating_add(claims.len() as u32).min(max)
-    }
-}
-
 /// Starting and ending.
 impl Limiter {
     fn begin(&mut self, now: Instant) {
@@ -451,9 +380,16 @@ impl Limiter {
     }
 
     fn arrive(&mut self, arrival: Arrival) -> Verdict {
-        let Arrival { id, in_line_before, .. } = arrival;
+        let in_line_before = arrival.in_line_before;
+        let waiter = self.waiter(arrival);
+        let id = waiter.rank.id;
+        if self.fits(&waiter) {
+            self.let_in(&waiter, None);
+            self.serve();
+            return Verdict::Admit;
+        }
+        self.join(waiter);
         self.arriving = Some(id);
-        self.enqueue(arrival);
         self.serve();
         self.arriving = None;
         let Some(waiter) = self.waiters.get(&id) else { return Verdict::Admit };
@@ -491,15 +427,28 @@ impl Limiter {
         Verdict::Deny(refusal)
     }
 
-    fn enqueue(&mut self, arrival: Arrival) {
+    fn waiter(&mut self, arrival: Arrival) -> Waiter {
         let Arrival { id, kind, session, route, seniority, since, within, .. } = arrival;
         let (session, route) = (self.session(session), self.route(route));
-        let rank = Rank { seniority, id };
-        let line = self.line(kind, session, route);
-        self.queue.join(line, rank, &self.scopes);
-        self.routes[route].waiting += 1;
-        self.arrivals.insert((since, id));
-        self.waiters.insert(id, Waiter { kind, session, route, line, rank, since, within });
+        Waiter { kind, session, route, rank: Rank { seniority, id }, since, within }
+    }
+
+    /// Whether somebody new has room at once. While the line has not been served to its end, only who needs nothing has.
+    fn fits(&mut self, waiter: &Waiter) -> bool {
+        self.queue.flush(&mut self.scopes);
+        let needs = self.needs(waiter.kind, waiter.session, waiter.route);
+        let has_room = |scope: &ScopeIx| {
+            self.scopes[*scope].has_room(waiter.kind, waiter.rank, self.config.max_overtakes)
+        };
+        needs.is_empty() || self.queue.oldest().is_none() && needs.iter().all(has_room)
+    }
+
+    fn join(&mut self, waiter: Waiter) {
+        let line = self.line(waiter.kind, waiter.session, waiter.route);
+        self.queue.join(line, waiter.rank, &self.scopes);
+        self.routes[waiter.route].waiting += 1;
+        self.arrivals.insert((waiter.since, waiter.rank.id));
+        self.waiters.insert(waiter.rank.id, waiter);
     }
 
     /// The line of a session, or of the spawns, for a route.
@@ -548,18 +497,24 @@ impl Limiter {
             debug_assert!(false, "the line offered {id}, which does not wait");
             return;
         };
-        let at_once = self.arriving == Some(id);
-        let wait = (!at_once).then(|| self.now.saturating_sub(waiter.since));
-        self.observe(waiter.route, |observed| observed.admitted(wait));
-        match waiter.kind {
-            Kind::Stream => self.run(id, waiter.session, waiter.route, self.now, waiter.within),
-            Kind::Spawn => {
-                self.release_session(waiter.session);
-                self.let_through(id, waiter.route, self.now);
-            }
-        }
-        if !at_once {
+        if self.arriving == Some(id) {
+            self.let_in(&waiter, None);
+        } else {
+            let wait = self.now.saturating_sub(waiter.since);
+            self.let_in(&waiter, Some(wait));
             self.settled.push((id, Ok(())));
+        }
+    }
+
+    fn let_in(&mut self, waiter: &Waiter, wait: Option<u64>) {
+        let Waiter { kind, session, route, rank, within, .. } = *waiter;
+        self.observe(route, |observed| observed.admitted(wait));
+        match kind {
+            Kind::Stream => self.run(rank.id, session, route, self.now, within),
+            Kind::Spawn => {
+                self.release_session(session);
+                self.let_through(rank.id, route, self.now);
+            }
         }
     }
 
@@ -568,7 +523,8 @@ impl Limiter {
         let waiter = self.waiters.remove(&id)?;
         self.arrivals.remove(&(waiter.since, id));
         self.routes[waiter.route].waiting -= 1;
-        if self.queue.leave(waiter.line, waiter.rank, &self.scopes) {
+        let line = self.line(waiter.kind, waiter.session, waiter.route);
+        if self.queue.leave(line, waiter.rank, &self.scopes) {
             match waiter.kind {
                 Kind::Stream => _ = self.sessions[waiter.session].lines.remove(&waiter.route),
                 Kind::Spawn => self.routes[waiter.route].spawns = None,
@@ -597,315 +553,4 @@ impl Limiter {
             self.settled.push((id, Err(refusal)));
         }
     }
-}
-
-/// Counting.
-impl Limiter {
-    /// A call is live from now on.
-    fn run(
-        &mut self,
-        id: CallId,
-        session: SessionIx,
-        route: RouteIx,
-        since: Instant,
-        within: Option<CallId>,
-    ) {
-        self.live.insert(id, Live { session, route, since, within });
-        self.count(session, route, id, since);
-    }
-
-    fn count(&mut self, session: SessionIx, route: RouteIx, id: CallId, since: Instant) {
-        for at in 0..self.routes[route].scopes.len() {
-            let ix = self.routes[route].scopes[at];
-            let scope = &mut self.scopes[ix];
-            let holder = scope.holder(session, id);
-            let held = scope.holders.entry(holder).or_insert(Held { calls: 0, since });
-            held.calls += 1;
-            held.since = held.since.min(since);
-            if held.calls == 1 && scope.max.is_some() {
-                self.queue.touch(ix, &self.scopes);
-            }
-        }
-        self.replace_lines(session);
-    }
-
-    fn uncount(&mut self, session: SessionIx, route: RouteIx, id: CallId) {
-        for at in 0..self.routes[route].scopes.len() {
-            let ix = self.routes[route].scopes[at];
-            let scope = &mut self.scopes[ix];
-            let holder = scope.holder(session, id);
-            let Some(held) = scope.holders.get_mut(&holder) else {
-                debug_assert!(false, "{} does not count call {id}", scope.key);
-                continue;
-            };
-            held.calls -= 1;
-            if held.calls == 0 {
-                scope.holders.remove(&holder);
-                if scope.max.is_some() {
-                    self.queue.touch(ix, &self.scopes);
-                }
-            }
-        }
-        self.replace_lines(session);
-    }
-
-    /// What a session holds changed, so its waiting calls may need other scopes.
-    fn replace_lines(&mut self, session: SessionIx) {
-        let lines: Vec<(RouteIx, LineIx)> =
-            self.sessions[session].lines.iter().map(|(&route, &line)| (route, line)).collect();
-        for (route, line) in lines {
-            let needs = self.needs(Kind::Stream, session, route);
-            self.queue.place(line, &needs, &mut self.scopes);
-        }
-    }
-
-    /// A spawn has got through: it leaves a credit.
-    fn let_through(&mut self, id: CallId, route: RouteIx, since: Instant) {
-        self.spawns.insert(id, Spawn { route, since, credit: true, ended: None });
-        self.count_credit(route, 1);
-        self.time_grace(id);
-    }
-
-    fn count_credit(&mut self, route: RouteIx, change: i32) {
-        for at in 0..self.routes[route].scopes.len() {
-            let ix = self.routes[route].scopes[at];
-            let scope = &mut self.scopes[ix];
-            debug_assert!(change > 0 || scope.credits > 0, "{} has no credit to end", scope.key);
-            scope.credits = scope.credits.saturating_add_signed(change);
-            if scope.max.is_some() {
-                self.queue.touch(ix, &self.scopes);
-            }
-        }
-    }
-
-    /// Ends a spawn's credit, if it still has one, and lets the grace run from its end, if that has come.
-    fn end_credit(&mut self, id: CallId) {
-        let Some(spawn) = self.spawns.get_mut(&id) else { return };
-        if std::mem::take(&mut spawn.credit) {
-            self.graces.remove(&(spawn.since, id));
-            let route = spawn.route;
-            self.count_credit(route, -1);
-        }
-        self.time_grace(id);
-    }
-
-    /// The tool call has returned; its child may still come.
-    fn spawn_ended(&mut self, id: CallId, at: Instant) {
-        if let Some(spawn) = self.spawns.get_mut(&id) {
-            spawn.ended.get_or_insert(at);
-            self.time_grace(id);
-        }
-    }
-
-    fn time_grace(&mut self, id: CallId) {
-        if let Some(from) = self.spawns.get(&id).and_then(Spawn::timer) {
-            self.graces.insert((from, id));
-        }
-    }
-
-    fn run_out_graces(&mut self) {
-        while let Some(&(from, id)) = self.graces.first()
-            && from.saturating_add(self.config.spawn_grace_ms) <= self.now
-        {
-            self.graces.remove(&(from, id));
-            if self.spawns.get(&id).is_some_and(|spawn| spawn.credit) {
-                self.end_credit(id);
-            } else {
-                self.forget_spawn(id);
-            }
-        }
-    }
-
-    /// Whether there was one to forget.
-    fn forget_spawn(&mut self, id: CallId) -> bool {
-        self.end_credit(id);
-        let Some(spawn) = self.spawns.remove(&id) else { return false };
-        if let Some(from) = spawn.timer() {
-            self.graces.remove(&(from, id));
-        }
-        self.totals.finished += 1;
-        self.release_route(spawn.route);
-        true
-    }
-
-    fn observe(&mut self, route: RouteIx, mut see: impl FnMut(&mut Observed)) {
-        for &scope in &self.routes[route].scopes {
-            see(&mut self.scopes[scope].observed);
-        }
-        see(&mut self.observed);
-    }
-}
-
-/// Routes, sessions and scopes exist while somebody refers to them.
-impl Limiter {
-    fn session(&mut self, name: Option<String>) -> SessionIx {
-        let name: Option<Arc<str>> = name.map(Into::into);
-        let known = name.as_ref().and_then(|name| self.session_index.get(name).copied());
-        let ix = known.unwrap_or_else(|| {
-            let ix = self.sessions.insert(Session { name: name.clone(), lines: BTreeMap::new(), users: 0 });
-            if let Some(name) = name {
-                self.session_index.insert(name, ix);
-            }
-            ix
-        });
-        self.sessions[ix].users += 1;
-        ix
-    }
-
-    fn route(&mut self, route: Route) -> RouteIx {
-        let ix = self.route_index.get(&route).copied().unwrap_or_else(|| {
-            let (scopes, limited) = self.scopes_of(&route);
-            let ix = self.routes.insert(RouteState {
-                route: route.clone(),
-                scopes,
-                limited,
-                waiting: 0,
-                spawns: None,
-                users: 0,
-            });
-            self.route_index.insert(route, ix);
-            ix
-        });
-        self.routes[ix].users += 1;
-        ix
-    }
-
-    /// The scopes that contain a route, in the order of scopes, and those of them that have a limit.
-    fn scopes_of(&mut self, route: &Route) -> (Vec<ScopeIx>, Vec<ScopeIx>) {
-        let mut keys = vec![ScopeKey::Route(route.clone())];
-        keys.extend(self.config.groups_of(route).into_iter().map(ScopeKey::Group));
-        keys.extend([ScopeKey::Provider(route.provider.clone()), ScopeKey::Everything]);
-        let scopes: Vec<ScopeIx> = keys.iter().map(|key| self.scope(key)).collect();
-        for &scope in &scopes {
-            self.scopes[scope].routes += 1;
-        }
-        let limited = scopes.iter().copied().filter(|&scope| self.scopes[scope].max.is_some()).collect();
-        (scopes, limited)
-    }
-
-    fn scope(&mut self, key: &ScopeKey) -> ScopeIx {
-        self.scope_index.get(key).copied().unwrap_or_else(|| {
-            let mut scope = Scope::new(key.clone());
-            apply(self.config.limits.get(key), &mut scope);
-            let ix = self.scopes.insert(scope);
-            self.scope_index.insert(key.clone(), ix);
-            ix
-        })
-    }
-
-    fn release(&mut self, session: SessionIx, route: RouteIx) {
-        self.release_session(session);
-        self.release_route(route);
-    }
-
-    fn release_session(&mut self, ix: SessionIx) {
-        self.sessions[ix].users -= 1;
-        if self.sessions[ix].users == 0
-            && let Some(name) = self.sessions.remove(ix).name
-        {
-            self.session_index.remove(&name);
-        }
-    }
-
-    fn release_route(&mut self, ix: RouteIx) {
-        self.routes[ix].users -= 1;
-        if self.routes[ix].users == 0 {
-            // Its last line may have left nodes behind that still name the scopes.
-            self.queue.flush(&mut self.scopes);
-            let state = self.routes.remove(ix);
-            self.route_index.remove(&state.route);
-            self.release_scopes(&state.scopes);
-        }
-    }
-
-    /// An idle scope goes, unless it is configured: then what it has seen is kept.
-    fn release_scopes(&mut self, scopes: &[ScopeIx]) {
-        for &ix in scopes {
-            let scope = &mut self.scopes[ix];
-            scope.routes -= 1;
-            if scope.routes == 0 && !self.config.limits.contains_key(&scope.key) {
-                debug_assert!(scope.holders.is_empty() && scope.credits == 0 && scope.nodes.is_empty());
-                self.scope_index.remove(&scope.key);
-                self.scopes.remove(ix);
-            }
-        }
-    }
-
-    /// Counts everybody again, in the scopes that contain their route now.
-    fn recount(&mut self) {
-        self.queue.clear();
-        let mut held_since: BTreeMap<(ScopeIx, u64), Instant> = BTreeMap::new();
-        for (ix, scope) in &mut self.scopes {
-            held_since.extend(scope.holders.iter().map(|(&holder, held)| ((ix, holder), held.since)));
-            let seen = std::mem::take(&mut scope.observed);
-            let capacity = scope.capacity;
-            *scope = Scope { observed: seen, capacity, ..Scope::new(scope.key.clone()) };
-            apply(self.config.limits.get(&scope.key), scope);
-        }
-        let routes: Vec<RouteIx> = self.routes.iter().map(|(ix, _)| ix).collect();
-        for ix in routes {
-            let route = self.routes[ix].route.clone();
-            let (scopes, limited) = self.scopes_of(&route);
-            let state = &mut self.routes[ix];
-            (state.scopes, state.limited, state.spawns) = (scopes, limited, None);
-        }
-        let idle: Vec<ScopeIx> = self
-            .scopes
-            .iter()
-            .filter(|(_, scope)| scope.routes == 0 && !self.config.limits.contains_key(&scope.key))
-            .map(|(ix, _)| ix)
-            .collect();
-        for ix in idle {
-            let scope = self.scopes.remove(ix);
-            self.scope_index.remove(&scope.key);
-        }
-        let scopes = &self.scopes;
-        self.leases.retain(|&(_, ix)| scopes.get(ix).is_some_and(|scope| scope.capacity.is_some()));
-
-        for (_, session) in &mut self.sessions {
-            session.lines.clear();
-        }
-        let live: Vec<_> = self.live.iter().map(|(&id, l)| (id, l.session, l.route, l.since)).collect();
-        for (id, session, route, since) in live {
-            self.count(session, route, id, since);
-        }
-        for (ix, scope) in &mut self.scopes {
-            for (&holder, held) in &mut scope.holders {
-                if let Some(&since) =
-                    held_since.get(&(ix, holder)).filter(|_| scope.count_by == CountBy::Session)
-                {
-                    held.since = since;
-                }
-            }
-        }
-        let credits: Vec<RouteIx> = self.spawns.values().filter(|s| s.credit).map(|s| s.route).collect();
-        for route in credits {
-            self.count_credit(route, 1);
-        }
-        for (id, mut waiter) in std::mem::take(&mut self.waiters) {
-            waiter.line = self.line(waiter.kind, waiter.session, waiter.route);
-            self.queue.join(waiter.line, waiter.rank, &self.scopes);
-            self.waiters.insert(id, waiter);
-        }
-        self.queue.flush(&mut self.scopes);
-    }
-
-    /// Gives memory back when everybody has gone.
-    fn shrink(&mut self) {
-        if self.routes.is_empty() && self.routes.capacity() + self.sessions.capacity() > 1_024 {
-            self.routes.shrink_to_fit();
-            self.sessions.shrink_to_fit();
-            self.scopes.shrink_to_fit();
-            self.queue.shrink();
-            self.settled.shrink_to_fit();
-        }
-    }
-}
-
-/// Puts a limit, or none, on a scope.
-fn apply(limit: Option<&Limit>, scope: &mut Scope) {
-    scope.max = limit.and_then(|limit| limit.max);
-    scope.count_by = limit.map_or(CountBy::Session, |limit| limit.count_by);
-    let pooled = limit.is_some_and(Limit::is_pooled);
-    scope.capacity = pooled.then(|| scope.capacity.unwrap_or(Capacity { seats: 0, until: None }));
 }

@@ -256,7 +256,7 @@ impl Limiter {
         let idle: Vec<Scope> = idle
             .map(|(key, limit)| {
                 let mut scope = Scope::new(key.clone());
-                super::apply(Some(limit), &mut scope);
+                super::registry::apply(Some(limit), &mut scope);
                 scope
             })
             .collect();

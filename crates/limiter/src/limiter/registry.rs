@@ -1,0 +1,182 @@
+//! Routes, sessions and scopes exist while somebody refers to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{Limiter, RouteIx, RouteState, Session, SessionIx};
+use crate::call::{Instant, Route};
+use crate::config::Limit;
+use crate::scope::{Capacity, CountBy, Scope, ScopeIx, ScopeKey};
+
+impl Limiter {
+    pub(super) fn session(&mut self, name: Option<String>) -> SessionIx {
+        let name: Option<Arc<str>> = name.map(Into::into);
+        let known = name.as_ref().and_then(|name| self.session_index.get(name).copied());
+        let ix = known.unwrap_or_else(|| {
+            let ix = self.sessions.insert(Session { name: name.clone(), lines: BTreeMap::new(), users: 0 });
+            if let Some(name) = name {
+                self.session_index.insert(name, ix);
+            }
+            ix
+        });
+        self.sessions[ix].users += 1;
+        ix
+    }
+
+    pub(super) fn route(&mut self, route: Route) -> RouteIx {
+        let ix = self.route_index.get(&route).copied().unwrap_or_else(|| {
+            let (scopes, limited) = self.scopes_of(&route);
+            let ix = self.routes.insert(RouteState {
+                route: route.clone(),
+                scopes,
+                limited,
+                waiting: 0,
+                spawns: None,
+                users: 0,
+            });
+            self.route_index.insert(route, ix);
+            ix
+        });
+        self.routes[ix].users += 1;
+        ix
+    }
+
+    /// The scopes that contain a route, in the order of scopes, and those of them that have a limit.
+    pub(super) fn scopes_of(&mut self, route: &Route) -> (Vec<ScopeIx>, Vec<ScopeIx>) {
+        let mut keys = vec![ScopeKey::Route(route.clone())];
+        keys.extend(self.config.groups_of(route).into_iter().map(ScopeKey::Group));
+        keys.extend([ScopeKey::Provider(route.provider.clone()), ScopeKey::Everything]);
+        let scopes: Vec<ScopeIx> = keys.iter().map(|key| self.scope(key)).collect();
+        for &scope in &scopes {
+            self.scopes[scope].routes += 1;
+        }
+        let limited = scopes.iter().copied().filter(|&scope| self.scopes[scope].max.is_some()).collect();
+        (scopes, limited)
+    }
+
+    pub(super) fn scope(&mut self, key: &ScopeKey) -> ScopeIx {
+        self.scope_index.get(key).copied().unwrap_or_else(|| {
+            let mut scope = Scope::new(key.clone());
+            apply(self.config.limits.get(key), &mut scope);
+            let ix = self.scopes.insert(scope);
+            self.scope_index.insert(key.clone(), ix);
+            ix
+        })
+    }
+
+    pub(super) fn release(&mut self, session: SessionIx, route: RouteIx) {
+        self.release_session(session);
+        self.release_route(route);
+    }
+
+    pub(super) fn release_session(&mut self, ix: SessionIx) {
+        self.sessions[ix].users -= 1;
+        if self.sessions[ix].users == 0
+            && let Some(name) = self.sessions.remove(ix).name
+        {
+            self.session_index.remove(&name);
+        }
+    }
+
+    pub(super) fn release_route(&mut self, ix: RouteIx) {
+        self.routes[ix].users -= 1;
+        if self.routes[ix].users == 0 {
+            // Its last line may have left nodes behind that still name the scopes.
+            self.queue.flush(&mut self.scopes);
+            let state = self.routes.remove(ix);
+            self.route_index.remove(&state.route);
+            self.release_scopes(&state.scopes);
+        }
+    }
+
+    /// An idle scope goes, unless it is configured: then what it has seen is kept.
+    pub(super) fn release_scopes(&mut self, scopes: &[ScopeIx]) {
+        for &ix in scopes {
+            let scope = &mut self.scopes[ix];
+            scope.routes -= 1;
+            if scope.routes == 0 && !self.config.limits.contains_key(&scope.key) {
+                debug_assert!(scope.holders.is_empty() && scope.credits == 0 && scope.nodes.is_empty());
+                self.scope_index.remove(&scope.key);
+                self.scopes.remove(ix);
+            }
+        }
+    }
+
+    /// Counts everybody again, in the scopes that contain their route now.
+    pub(super) fn recount(&mut self) {
+        self.queue.clear();
+        let mut held_since: BTreeMap<(ScopeIx, u64), Instant> = BTreeMap::new();
+        for (ix, scope) in &mut self.scopes {
+            held_since.extend(scope.holders.iter().map(|(&holder, held)| ((ix, holder), held.since)));
+            let seen = std::mem::take(&mut scope.observed);
+            let capacity = scope.capacity;
+            *scope = Scope { observed: seen, capacity, ..Scope::new(scope.key.clone()) };
+            apply(self.config.limits.get(&scope.key), scope);
+        }
+        let routes: Vec<RouteIx> = self.routes.iter().map(|(ix, _)| ix).collect();
+        for ix in routes {
+            let route = self.routes[ix].route.clone();
+            let (scopes, limited) = self.scopes_of(&route);
+            let state = &mut self.routes[ix];
+            (state.scopes, state.limited, state.spawns) = (scopes, limited, None);
+        }
+        let idle: Vec<ScopeIx> = self
+            .scopes
+            .iter()
+            .filter(|(_, scope)| scope.routes == 0 && !self.config.limits.contains_key(&scope.key))
+            .map(|(ix, _)| ix)
+            .collect();
+        for ix in idle {
+            let scope = self.scopes.remove(ix);
+            self.scope_index.remove(&scope.key);
+        }
+        let scopes = &self.scopes;
+        self.leases.retain(|&(_, ix)| scopes.get(ix).is_some_and(|scope| scope.capacity.is_some()));
+
+        for (_, session) in &mut self.sessions {
+            session.lines.clear();
+        }
+        let live: Vec<_> = self.live.iter().map(|(&id, l)| (id, l.session, l.route, l.since)).collect();
+        for (id, session, route, since) in live {
+            self.count(session, route, id, since);
+        }
+        for (ix, scope) in &mut self.scopes {
+            for (&holder, held) in &mut scope.holders {
+                if let Some(&since) =
+                    held_since.get(&(ix, holder)).filter(|_| scope.count_by == CountBy::Session)
+                {
+                    held.since = since;
+                }
+            }
+        }
+        let credits: Vec<RouteIx> = self.spawns.values().filter(|s| s.credit).map(|s| s.route).collect();
+        for route in credits {
+            self.count_credit(route, 1);
+        }
+        let waiting: Vec<_> = self.waiters.values().map(|w| (w.kind, w.session, w.route, w.rank)).collect();
+        for (kind, session, route, rank) in waiting {
+            let at = self.line(kind, session, route);
+            self.queue.join(at, rank, &self.scopes);
+        }
+        self.queue.flush(&mut self.scopes);
+    }
+
+    /// Gives memory back when everybody has gone.
+    pub(super) fn shrink(&mut self) {
+        if self.routes.is_empty() && self.routes.capacity() + self.sessions.capacity() > 1_024 {
+            self.routes.shrink_to_fit();
+            self.sessions.shrink_to_fit();
+            self.scopes.shrink_to_fit();
+            self.queue.shrink();
+            self.settled.shrink_to_fit();
+        }
+    }
+}
+
+/// Puts a limit, or none, on a scope.
+pub(super) fn apply(limit: Option<&Limit>, scope: &mut Scope) {
+    scope.max = limit.and_then(|limit| limit.max);
+    scope.count_by = limit.map_or(CountBy::Session, |limit| limit.count_by);
+    let pooled = limit.is_some_and(Limit::is_pooled);
+    scope.capacity = pooled.then(|| scope.capacity.unwrap_or(Capacity { seats: 0, until: None }));
+}

@@ -1,0 +1,262 @@
+//! A typo never becomes "unlimited" or "blocked": it is an error that names row and field.
+
+use limiter::config::{Config, Mode, parse};
+use limiter::{CountBy, ScopeKey};
+
+fn strict(json: &str) -> Result<Config, Vec<(String, String)>> {
+    match parse(json, Mode::Strict) {
+        Ok((config, problems)) => {
+            assert!(problems.is_empty());
+            Ok(config)
+        }
+        Err(problems) => Err(problems.into_iter().map(|problem| (problem.path, problem.message)).collect()),
+    }
+}
+
+fn paths(json: &str) -> Vec<String> {
+    strict(json)
+        .err()
+        .unwrap_or_else(|| panic!("{json} is accepted"))
+        .into_iter()
+        .map(|(path, _)| path)
+        .collect()
+}
+
+#[test]
+fn absent_knobs_take_the_defaults() {
+    let config = strict("{}").expect("an empty object is a configuration");
+    assert_eq!(config, Config::default());
+    assert_eq!((config.queue_timeout_ms, config.max_queued, config.max_waiting), (120_000, 64, 50_000));
+    assert_eq!((config.head_start, config.max_overtakes, config.spawn_grace_ms), (0, 64, 10_000));
+    assert_eq!(config.spawn_tools, ["subagent", "subagent_fork"]);
+}
+
+#[test]
+fn whatever_is_no_limit_is_an_error_that_names_row_and_field() {
+    for max in [
+        r#""abc""#,
+        r#""2 sessions""#,
+        "1e400",
+        "{}",
+        "null",
+        r#""""#,
+        "false",
+        "[]",
+        "0.4",
+        "-0.2",
+        "true",
+        "[5]",
+        r#""0x10""#,
+        "-2",
+        "-7",
+        "4294967296",
+        "1e300",
+        r#""3""#,
+        "1.00000000000000001",
+        "99999999999999999999",
+    ] {
+        let json = format!(
+            r#"{{"limits":[{{"provider":"p","model":"a","max":1}},{{"provider":"p","model":"m","max":{max}}}]}}"#
+        );
+        assert_eq!(paths(&json), ["limits[1].max"], "{max}");
+    }
+}
+
+#[test]
+fn the_error_says_what_was_found_and_what_is_expected() {
+    let problems = strict(r#"{"limits":[{"provider":"p","model":"m","max":"abc"}]}"#).expect_err("no number");
+    assert_eq!(
+        problems[0].1,
+        "expected an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 4294967295, found \"abc\""
+    );
+}
+
+#[test]
+fn whole_numbers_are_limits_however_they_are_written() {
+    for (max, expected) in [
+        ("-1", None),
+        ("0", Some(0)),
+        ("3", Some(3)),
+        ("3.0", Some(3)),
+        ("3e0", Some(3)),
+        ("4294967295", Some(u32::MAX)),
+        ("1e3", Some(1_000)),
+    ] {
+        let json = format!(r#"{{"limits":[{{"provider":"p","model":"*","max":{max}}}]}}"#);
+        let config = strict(&json).unwrap_or_else(|problems| panic!("{max}: {problems:?}"));
+        assert_eq!(config.limits[&ScopeKey::Provider("p".into())].max, expected, "{max}");
+    }
+}
+
+#[test]
+fn a_missing_or_misspelled_max_is_an_error() {
+    assert_eq!(paths(r#"{"limits":[{"provider":"p","model":"m"}]}"#), ["limits[0].max"]);
+    assert_eq!(
+        paths(r#"{"limits":[{"provider":"p","model":"m","maximum":3}]}"#),
+        ["limits[0].maximum", "limits[0].max"]
+    );
+    assert_eq!(paths(r#"{"limit":[]}"#), ["limit"]);
+    assert_eq!(paths(r#"{"limits":[{"provider":"p","model":"m","max":1,"Pool":"x"}]}"#), ["limits[0].Pool"]);
+}
+
+#[test]
+fn ids_are_trimmed_and_must_be_ids() {
+    let config =
+        strict(r#"{"limits":[{"provider":" p ","model":"\tm\n","max":1}]}"#).expect("blanks are trimmed");
+    assert!(config.limits.contains_key(&ScopeKey::parse("p/m").expect("a scope")));
+    for id in [r#""""#, r#""  ""#, r#""a\u0000b""#, r#""a\nb""#, "7", "null", "[]"] {
+        assert_eq!(
+            paths(&format!(r#"{{"limits":[{{"provider":{id},"model":"m","max":1}}]}}"#)),
+            ["limits[0].provider"]
+        );
+        assert_eq!(
+            paths(&format!(r#"{{"limits":[{{"provider":"p","model":{id},"max":1}}]}}"#)),
+            ["limits[0].model"]
+        );
+    }
+    let long = "x".repeat(5_000);
+    assert!(strict(&format!(r#"{{"limits":[{{"provider":"p","model":"{long}","max":1}}]}}"#)).is_ok());
+}
+
+#[test]
+fn two_rows_for_one_scope_are_an_error() {
+    let row = r#"{"provider":"p","model":"m","max":1}"#;
+    assert_eq!(paths(&format!(r#"{{"limits":[{row},{row}]}}"#)), ["limits[1]"]);
+    assert_eq!(
+        paths(&format!(r#"{{"limits":[{row},{{"provider":"p "  ,"model":" m","max":2}}]}}"#)),
+        ["limits[1]"],
+        "blanks do not tell them apart"
+    );
+    let group = r#"{"name":"g","max":1,"routes":[{"provider":"p","model":"m"}]}"#;
+    assert_eq!(paths(&format!(r#"{{"groups":[{group},{group}]}}"#)), ["groups[1].name"]);
+}
+
+#[test]
+fn a_star_as_provider_goes_with_every_model_only() {
+    assert_eq!(paths(r#"{"limits":[{"provider":"*","model":"m","max":1}]}"#), ["limits[0].provider"]);
+    assert!(strict(r#"{"limits":[{"provider":"*","model":"*","max":1}]}"#).is_ok());
+}
+
+#[test]
+fn groups_name_their_routes() {
+    for (routes, path) in [
+        ("[]", "groups[0].routes"),
+        (r#""p/m""#, "groups[0].routes"),
+        (r#"[{"provider":"p"}]"#, "groups[0].routes[0].model"),
+        (r#"[{"provider":"p","model":"m"},{"provider":"p","model":"m"}]"#, "groups[0].routes[1]"),
+        (r#"[{"provider":"*","model":"*"}]"#, "groups[0].routes[0].provider"),
+        (r#"[{"provider":"p","model":"m","max":1}]"#, "groups[0].routes[0].max"),
+        ("[7]", "groups[0].routes[0]"),
+    ] {
+        let json = format!(r#"{{"groups":[{{"name":"g","max":1,"routes":{routes}}}]}}"#);
+        assert_eq!(paths(&json), [path], "{routes}");
+    }
+    assert_eq!(paths(r#"{"groups":[{"name":"g","max":1}]}"#), ["groups[0].routes"]);
+}
+
+#[test]
+fn knobs_have_bounds_and_zero_is_kept() {
+    let config = strict(r#"{"queueTimeoutMs":0,"maxQueued":0,"spawnGraceMs":0}"#).expect("zeros");
+    assert_eq!((config.queue_timeout_ms, config.max_queued, config.spawn_grace_ms), (0, 0, 0));
+    for timeout in ["2147483648", "9999999999", "2592000000", "9007199254740991"] {
+        assert!(strict(&format!(r#"{{"queueTimeoutMs":{timeout}}}"#)).is_ok(), "{timeout}");
+    }
+    for (knob, wrong) in [
+        ("queueTimeoutMs", "-1"),
+        ("queueTimeoutMs", "1.5"),
+        ("queueTimeoutMs", r#""2 min""#),
+        ("queueTimeoutMs", "null"),
+        ("queueTimeoutMs", "9007199254740993"),
+        ("maxQueued", "-1"),
+        ("maxWaiting", "200001"),
+        ("headStart", "true"),
+        ("maxOvertakes", "{}"),
+        ("spawnGraceMs", "1e400"),
+        ("maxRestarts", "-1"),
+        ("onFailure", r#""Closed""#),
+        ("onFailure", "null"),
+        ("countBy", r#""call""#),
+        ("limits", "{}"),
+        ("groups", "null"),
+        ("spawnTools", r#""x""#),
+    ] {
+        assert_eq!(paths(&format!(r#"{{"{knob}":{wrong}}}"#)), [knob], "{wrong}");
+    }
+    assert_eq!(paths(r#"{"spawnTools":["a",""]}"#), ["spawnTools[1]"]);
+}
+
+#[test]
+fn count_by_of_a_row_wins_over_the_default_of_all() {
+    let json = r#"{"countBy":"stream","limits":[{"provider":"p","model":"a","max":1},
+        {"provider":"p","model":"b","max":1,"countBy":"session"}]}"#;
+    let config = strict(json).expect("valid");
+    let count_by = |text: &str| config.limits[&ScopeKey::parse(text).expect("a scope")].count_by;
+    assert_eq!((count_by("p/a"), count_by("p/b")), (CountBy::Stream, CountBy::Session));
+}
+
+#[test]
+fn a_pool_is_named_or_is_the_process() {
+    let json = r#"{"limits":[{"provider":"p","model":"a","max":1,"pool":"gpu"},
+        {"provider":"p","model":"b","max":1,"pool":"process"}]}"#;
+    let config = strict(json).expect("valid");
+    let pool = |text: &str| config.limits[&ScopeKey::parse(text).expect("a scope")].pool.clone();
+    assert_eq!((pool("p/a").as_deref(), pool("p/b")), (Some("gpu"), None));
+    assert_eq!(paths(r#"{"limits":[{"provider":"p","model":"a","max":1,"pool":3}]}"#), ["limits[0].pool"]);
+}
+
+#[test]
+fn strict_lists_every_problem_at_once() {
+    let json = r#"{"limits":[{"provider":"","model":"m","max":"x"},7],"maxQueued":-1,"colour":"red"}"#;
+    let mut found = paths(json);
+    found.sort();
+    assert_eq!(found, ["colour", "limits[0].max", "limits[0].provider", "limits[1]", "maxQueued"]);
+}
+
+#[test]
+fn lenient_takes_the_valid_rows_and_lists_the_rest() {
+    let json = r#"{"limits":[{"provider":"p","model":"a","max":"abc"},{"provider":"p","model":"b","max":-7},
+        {"provider":"p","model":"c","max":2},{"provider":"p","model":"c","max":9}],"queueTimeoutMs":"soon","maxQueued":3}"#;
+    let (config, problems) = parse(json, Mode::Lenient).expect("an object");
+    let found: Vec<&str> = problems.iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(found, ["queueTimeoutMs", "limits[0].max", "limits[1].max", "limits[3]"]);
+    assert_eq!(config.limits.len(), 1);
+    assert_eq!(
+        config.limits[&ScopeKey::parse("p/c").expect("a scope")].max,
+        Some(2),
+        "the first of two rows"
+    );
+    assert_eq!((config.queue_timeout_ms, config.max_queued), (120_000, 3));
+}
+
+#[test]
+fn lenient_fails_only_on_what_is_no_object() {
+    for json in ["", "[]", "null", "7", "{", r#"{"limits":}"#] {
+        assert!(parse(json, Mode::Lenient).is_err(), "{json}");
+    }
+    let deep = format!(r#"{{"limits":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    assert!(parse(&deep, Mode::Lenient).is_err(), "too deep is refused, not a crash");
+}
+
+#[test]
+fn two_scopes_never_share_a_text_and_every_text_is_read_back() {
+    let ids = ["p", "p/m", "%", "%2F", "@p", "p@", "*", "**", "@*", "%2A", "a/%/@", " ", "m\u{0}"];
+    let mut texts = std::collections::BTreeMap::new();
+    let mut keys = vec![ScopeKey::Everything];
+    for provider in ids {
+        keys.push(ScopeKey::Provider(provider.into()));
+        keys.push(ScopeKey::Group(provider.into()));
+        for model in ids {
+            keys.push(ScopeKey::Route(limiter::Route::new(provider, model)));
+        }
+    }
+    for key in keys {
+        let text = key.to_string();
+        assert_eq!(ScopeKey::parse(&text).as_ref(), Some(&key), "{text}");
+        if let Some(other) = texts.insert(text.clone(), key.clone()) {
+            panic!("{key:?} and {other:?} are both {text}");
+        }
+    }
+    for text in ["", "p", "/", "p/", "/m", "*/m", "p/%zz", "p/%2", "%"] {
+        assert_eq!(ScopeKey::parse(text), None, "{text}");
+    }
+}

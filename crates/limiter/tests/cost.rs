@@ -1,0 +1,155 @@
+//! What it costs: memory goes back to the base, and a call costs the same however much is configured, busy or blocked.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fmt::Write;
+
+use common::{Desk, admits, desk, waits};
+
+/// Counts this thread's bytes and allocations.
+struct Counting;
+
+thread_local! {
+    static BYTES: Cell<isize> = const { Cell::new(0) };
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+fn add(bytes: isize) {
+    // The allocator outlives the thread's counters; what it does then is nobody's business.
+    let _ = BYTES.try_with(|total| total.set(total.get() + bytes));
+    let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: hands everything to the system's allocator and counts beside it.
+#[expect(unsafe_code, reason = "an allocator is")]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        add(layout.size().cast_signed());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        add(-layout.size().cast_signed());
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn bytes() -> isize {
+    BYTES.with(Cell::get)
+}
+
+/// Bytes of memory traffic are not time, but allocations per operation are exact: they show work that grows.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = COUNT.with(Cell::get);
+    work();
+    COUNT.with(Cell::get) - before
+}
+
+#[test]
+fn memory_goes_back_to_the_base_when_everybody_has_gone() {
+    let mut desk = Desk::new(
+        r#"{"limits":[{"provider":"*","model":"*","max":1}],"queueTimeoutMs":0,"maxQueued":200000,"maxWaiting":200000}"#,
+    );
+    let warm_up = desk.call_on("warm/up", "x").0;
+    desk.end(warm_up);
+    let base = bytes();
+    for n in 0..100_000 {
+        desk.call_on(&format!("p/{}", n % 1_000), &format!("session {n}"));
+    }
+    let full = bytes() - base;
+    assert!(full > 10_000_000, "it does hold them: {full}");
+    for id in (2..=100_001).rev() {
+        desk.cancel(id);
+    }
+    desk.admitted = Vec::new();
+    let left = bytes() - base;
+    println!("{} bytes per waiter, {left} left", full / 100_000);
+    assert!(left < 64 * 1024, "{left} bytes are left of {full}");
+}
+
+#[test]
+fn a_hundred_thousand_idle_sessions_and_routes_leave_nothing_behind() {
+    let mut desk = Desk::new("{}");
+    let once = desk.call_on("p/0", "s").0;
+    desk.end(once);
+    let base = bytes();
+    for n in 0..100_000 {
+        let (id, _) = desk.call_on(&format!("p/{n}"), &format!("session {n}"));
+        desk.end(id);
+    }
+    assert!(bytes() - base < 16 * 1024, "{}", bytes() - base);
+}
+
+#[test]
+fn ten_thousand_rows_cost_a_call_nothing() {
+    let mut rows = String::from(r#"{"limits":[{"provider":"p","model":"m","max":1}"#);
+    let few = Desk::new(&format!("{rows}]}}"));
+    for n in 0..10_000 {
+        let _ = write!(rows, r#",{{"provider":"p{n}","model":"m","max":1}}"#);
+    }
+    rows.push_str("]}");
+    let cost = |mut desk: Desk| {
+        let run = |desk: &mut Desk| {
+            let (runs, _) = desk.call("a");
+            let (waiter, _) = desk.call("b");
+            desk.end(runs);
+            desk.end(waiter);
+        };
+        run(&mut desk);
+        allocations(|| run(&mut desk))
+    };
+    assert_eq!(cost(few), cost(Desk::new(&rows)));
+}
+
+#[test]
+fn blocked_waiters_of_other_routes_cost_a_release_nothing() {
+    let cost = |blocked: usize| {
+        let json = r#"{"limits":[{"provider":"b","model":"*","max":0},{"provider":"p","model":"m","max":1}],
+            "queueTimeoutMs":0,"maxWaiting":200000}"#;
+        let mut desk = Desk::new(json);
+        for n in 0..blocked {
+            assert!(waits(&desk.call_on(&format!("b/{n}"), &format!("s{n}")).1));
+        }
+        let mut running = desk.call("a").0;
+        for n in 0..40 {
+            desk.call(&format!("w{n}"));
+        }
+        desk.admitted.reserve(64);
+        let allocations = allocations(|| {
+            for _ in 0..40 {
+                desk.end(running);
+                running = desk.admitted.pop().expect("the next");
+            }
+        });
+        assert!(admits(&desk.call_on("q/x", "y").1));
+        allocations
+    };
+    let (few, many) = (cost(10), cost(20_000));
+    assert!(many <= few + few / 5, "{few} allocations with 10 blocked waiters, {many} with 20 000");
+}
+
+#[test]
+fn a_call_that_never_waits_makes_no_line() {
+    let mut desk = desk(8);
+    let (warm, _) = desk.call("a");
+    desk.end(warm);
+    let with_room = allocations(|| {
+        let (id, _) = desk.call("a");
+        desk.end(id);
+    });
+    let mut unlimited = Desk::new("{}");
+    let (warm, _) = unlimited.call("a");
+    unlimited.end(warm);
+    let free = allocations(|| {
+        let (id, _) = unlimited.call("a");
+        unlimited.end(id);
+    });
+    assert!(with_room <= free + 4, "{with_room} allocations against {free}");
+}
