@@ -68,6 +68,42 @@ pub fn drive(subject: &mut dyn Subject, world: &str, steps: &[Step], pools: bool
     run.wind_down();
 }
 
+/// L2, as far as a finite run can show it: after a history, while somebody new arrives again and again and the oldest
+/// holding ends again and again, the oldest waiter that no limit of 0 blocks is admitted. `arrivals` are routes, and
+/// whether a spawn arrives; every one is of a new session, since a session that overlaps its calls never lets go.
+pub fn starve(subject: &mut dyn Subject, world: &str, steps: &[Step], arrivals: &[(u8, bool)]) {
+    let mut run = Run {
+        subject,
+        model: Model::default(),
+        json: world.to_owned(),
+        now: 1_000,
+        calls: Vec::new(),
+        pools: false,
+    };
+    run.configure(world.to_owned());
+    for step in steps {
+        run.step(step);
+    }
+    let Some(oldest) = run.model.oldest_unpaused() else { return };
+    for (round, &(route, spawn)) in arrivals.iter().cycle().enumerate() {
+        if !run.model.waiting.iter().any(|waiter| waiter.id == oldest) {
+            return;
+        }
+        assert!(round < 1_000, "L2: {oldest} starves: {:#?}", run.model);
+        for _ in 0..3 {
+            run.step(&if spawn {
+                Step::Spawn { session: None, route: Some(route) }
+            } else {
+                Step::Stream { session: None, route, first: true, spawn: None }
+            });
+        }
+        let credits = run.model.spawns.iter().filter(|(_, credit)| *credit).map(|(spawn, _)| spawn.id);
+        if let Some(id) = run.model.live.iter().map(|call| call.id).chain(credits).min() {
+            run.finish(id, false);
+        }
+    }
+}
+
 struct Run<'a> {
     subject: &'a mut dyn Subject,
     model: Model,

@@ -124,3 +124,20 @@ fn step(pools: bool) -> impl Strategy<Value = Step> {
 pub fn history(longest: usize, pools: bool) -> impl Strategy<Value = (World, Vec<Step>)> {
     (world(pools), vec(step(pools), 1..=longest))
 }
+
+/// A history in which nobody's wait runs out and few may overtake, and what arrives after it: for [`starve`](crate::starve).
+pub fn fair_history() -> impl Strategy<Value = (World, Vec<Step>, Vec<(u8, bool)>)> {
+    let patient = |world: World| {
+        let mut world: Value = serde_json::from_str(&world).unwrap_or_else(|e| panic!("{e} in {world}"));
+        world["queueTimeoutMs"] = json!(0);
+        world["maxQueued"] = json!(4);
+        world["maxWaiting"] = json!(50);
+        world["headStart"] = json!(0);
+        world["maxOvertakes"] = json!(world["maxOvertakes"].as_u64().unwrap_or(0).min(3));
+        world.to_string()
+    };
+    let calm =
+        |steps: Vec<Step>| steps.into_iter().filter(|step| !matches!(step, Step::Configure(_))).collect();
+    let arrivals = vec((0..4u8, prop::bool::weighted(0.4)), 1..8);
+    (world(false).prop_map(patient), vec(step(false), 5..25).prop_map(calm), arrivals)
+}

@@ -5,6 +5,6 @@ mod drive;
 mod history;
 mod naive;
 
-pub use drive::{Known, Subject, drive};
-pub use history::{Step, World, history, world};
+pub use drive::{Known, Subject, drive, starve};
+pub use history::{Step, World, fair_history, history, world};
 pub use naive::Model;

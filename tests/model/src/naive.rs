@@ -78,6 +78,15 @@ impl View<'_> {
 pub type Ended = (CallId, Result<(), Reason>);
 
 impl Model {
+    /// The oldest waiter that no limit of 0 blocks.
+    pub fn oldest_unpaused(&self) -> Option<CallId> {
+        let paused = |key: &&ScopeKey| self.config.limits[*key].max == Some(0);
+        self.by_age()
+            .into_iter()
+            .find(|waiter| !self.needs(waiter).iter().any(paused))
+            .map(|waiter| waiter.id)
+    }
+
     /// Whether a scope contains a route.
     pub fn is_in(&self, key: &ScopeKey, route: &Route) -> bool {
         match key {
@@ -202,9 +211,9 @@ impl Model {
             self.check_admission(&waiter);
             let live = LiveCall { id, call: waiter.call, since: now, ended: None };
             if stream(&live.call).is_some() {
-                self.live.push(live)
+                self.live.push(live);
             } else {
-                self.spawns.push((live, true))
+                self.spawns.push((live, true));
             }
             ended.push((id, Ok(())));
         }
@@ -213,19 +222,22 @@ impl Model {
 
     /// I1, I5 and I6, said once more in their own words at each admission. `waiter` has just left the line.
     fn check_admission(&self, waiter: &Waiter) {
-        for key in self.needs(waiter) {
+        let view = self.view();
+        let is_spawn = |waiter: &Waiter| stream(&waiter.call).is_none();
+        let mine = self.needs(waiter);
+        for key in &mine {
             assert!(self.occupancy(key) < self.limit(key), "I1: {key} is full, yet {waiter:?} is admitted");
+            if let Some(kept) = view.kept.get(&(*key, false)) {
+                let younger = waiter.seniority.saturating_sub(kept.seniority);
+                assert!(younger <= view.overtakes, "I6: {waiter:?} takes the seat of {key} from {kept:?}");
+            }
         }
-        let needs: BTreeSet<_> = self.needs(waiter).into_iter().collect();
-        for older in self.by_age().iter().filter(|w| (w.seniority, w.id) < (waiter.seniority, waiter.id)) {
-            let theirs: BTreeSet<_> = self.needs(older).into_iter().collect();
-            let (stream_passes, spawn_waits) =
-                (stream(&waiter.call).is_some(), stream(&older.call).is_none());
-            let held_back_by_credits = stream_passes && spawn_waits;
-            assert!(
-                !theirs.is_subset(&needs) || held_back_by_credits,
-                "I5: {older:?} is passed by {waiter:?}"
-            );
+        for (older, theirs) in
+            view.waiters.iter().filter(|(w, _)| (w.seniority, w.id) < (waiter.seniority, waiter.id))
+        {
+            let held_back_by_credits = is_spawn(older) && !is_spawn(waiter);
+            let subset = theirs.iter().all(|need| mine.contains(need));
+            assert!(!subset || held_back_by_credits, "I5: {older:?} is passed by {waiter:?}");
         }
     }
 

@@ -5,9 +5,9 @@ use limiter::{
     AnyCall, CallId, Instant, Limiter, LiveCall, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery,
     StreamCall, Verdict,
 };
-use model::{Known, Subject, drive, history};
+use model::{Known, Subject, drive, fair_history, history, starve};
+use proptest::proptest;
 use proptest::test_runner::{Config, FileFailurePersistence};
-use proptest::{prop_assert, proptest};
 
 struct Native(Limiter);
 
@@ -86,12 +86,11 @@ fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(70_000))]
+    #![proptest_config(config(60_000))]
 
     #[test]
     fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
         drive(&mut Native(Limiter::new()), &world, &steps, false);
-        prop_assert!(true);
     }
 }
 
@@ -101,6 +100,14 @@ proptest! {
     #[test]
     fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
         drive(&mut Native(Limiter::new()), &world, &steps, true);
-        prop_assert!(true);
+    }
+}
+
+proptest! {
+    #![proptest_config(config(10_000))]
+
+    #[test]
+    fn nobody_starves_while_holdings_end((world, steps, arrivals) in fair_history()) {
+        starve(&mut Native(Limiter::new()), &world, &steps, &arrivals);
     }
 }
