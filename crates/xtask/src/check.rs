@@ -20,14 +20,14 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     checks.push(("lints", clippy));
     for project in ["host-shim/dsh", "tests/e2e"] {
-        let mut tsc = tools.workspace_bin(root, "tsc");
+        let mut tsc = tools.workspace_bin("tsc");
         tsc.args(["--project", project]);
         checks.push((
             if project == "tests/e2e" { "types of the end-to-end tests" } else { "types of the plugin" },
             tsc,
         ));
     }
-    let mut generated = tools.node(root);
+    let mut generated = tools.node();
     generated.args(["host-shim/node/types.mjs", "--check"]);
     checks.push(("generated files", generated));
     if ask(cargo(root).args(["deny", "--version"])).is_some() {

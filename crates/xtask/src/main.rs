@@ -72,7 +72,7 @@ fn demo(root: &Path, options: &[String]) -> anyhow::Result<ExitCode> {
     if !options.iter().any(|option| plain.contains(&option.as_str())) {
         pack::build(root, addon::Profile::Dev)?;
     }
-    let status = tools.node(root).arg("tests/e2e/demo.ts").args(options).status().context("node")?;
+    let status = tools.node().arg("tests/e2e/demo.ts").args(options).status().context("node")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -16,7 +16,14 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
     let addon = addon::build(root, profile)?;
     let plugin = root.join("host-shim/dsh");
     step("packing", || {
-        shell::run(tools.pnpm(root).args(["--filter", "./host-shim/dsh", "--silent", "run", "build"]))?;
+        shell::run(tools.pnpm().args([
+            "--filter",
+            "./host-shim/dsh",
+            "--silent",
+            "run",
+            "build",
+            "--log-level=warning",
+        ]))?;
         let stage = root.join("target/package/stage");
         if stage.exists() {
             fs::remove_dir_all(&stage)?;
@@ -30,10 +37,12 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
         }
         place(wasm, "gen-limit.wasm")?;
         place(addon, "gen-limit.node")?;
-        place(root.join("README.md"), "README.md")?;
+        if root.join("README.md").exists() {
+            place(root.join("README.md"), "README.md")?;
+        }
         place(root.join("LICENSE"), "LICENSE")?;
         let tarball = root.join("target/package/creait-dsh-gen-limit.tgz");
-        shell::run(tools.pnpm(&stage).args(["pack", "--silent", "--out"]).arg(&tarball))?;
+        shell::run(tools.pnpm().current_dir(&stage).args(["pack", "--silent", "--out"]).arg(&tarball))?;
         Ok(tarball)
     })
 }

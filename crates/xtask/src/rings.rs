@@ -76,8 +76,8 @@ impl Ring {
                 let tools = tools::install(root)?;
                 components()?;
                 addon::build(root, addon::Profile::Dev)?;
-                let node = node_test(root, &tools, "host-shim/node/test/*.test.ts", &[])?;
-                let dsh = node_test(root, &tools, "host-shim/dsh/test/*.test.ts", &[])?;
+                let node = node_test(&tools, "host-shim/node/test/*.test.ts", &[])?;
+                let dsh = node_test(&tools, "host-shim/dsh/test/*.test.ts", &[])?;
                 Ok(node.and(dsh))
             }
             Self::Dsh => {
@@ -85,7 +85,7 @@ impl Ring {
                 components()?;
                 pack::build(root, addon::Profile::Dev)?;
                 // Each file keeps a harness or two running; more at once only wait for the processor.
-                node_test(root, &tools, "tests/e2e/*.test.ts", &["--test-concurrency=3"])
+                node_test(&tools, "tests/e2e/*.test.ts", &["--test-concurrency=3"])
             }
         }
     }
@@ -136,8 +136,8 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
     runner(&mut command, cargo_line)
 }
 
-fn node_test(root: &Path, tools: &Tools, pattern: &str, options: &[&str]) -> anyhow::Result<Count> {
-    let mut command = tools.node(root);
+fn node_test(tools: &Tools, pattern: &str, options: &[&str]) -> anyhow::Result<Count> {
+    let mut command = tools.node();
     command.args(["--test", "--test-reporter=spec", "--test-timeout=120000"]).args(options).arg(pattern);
     runner(&mut command, node_line)
 }

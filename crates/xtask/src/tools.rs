@@ -32,26 +32,27 @@ const MANIFESTS: [&str; 5] = [
 
 /// The installed tools.
 pub struct Tools {
+    root: PathBuf,
     node: PathBuf,
     path: OsString,
 }
 
 impl Tools {
     /// `node`, with itself and pnpm on its path.
-    pub fn node(&self, root: &Path) -> Command {
-        self.on_path(command(&self.node, root))
+    pub fn node(&self) -> Command {
+        self.on_path(command(&self.node, &self.root))
     }
 
     /// `pnpm`.
-    pub fn pnpm(&self, root: &Path) -> Command {
-        let mut pnpm = self.node(root);
-        pnpm.arg(pnpm_script(root));
+    pub fn pnpm(&self) -> Command {
+        let mut pnpm = self.node();
+        pnpm.arg(pnpm_script(&self.root));
         pnpm
     }
 
     /// A program of the JavaScript workspace.
-    pub fn workspace_bin(&self, root: &Path, name: &str) -> Command {
-        self.on_path(command(root.join("node_modules/.bin").join(name), root))
+    pub fn workspace_bin(&self, name: &str) -> Command {
+        self.on_path(command(self.root.join("node_modules/.bin").join(name), &self.root))
     }
 
     fn on_path(&self, mut command: Command) -> Command {
@@ -72,7 +73,7 @@ pub fn install(root: &Path) -> anyhow::Result<Tools> {
     let folders = [node_folder, home.join("pnpm/node_modules/.bin")];
     let inherited = env::var_os("PATH").unwrap_or_default();
     let path = env::join_paths(folders.into_iter().chain(env::split_paths(&inherited)))?;
-    let tools = Tools { node, path };
+    let tools = Tools { root: root.to_path_buf(), node, path };
     workspace(root, &home, &tools)?;
     Ok(tools)
 }
@@ -149,7 +150,7 @@ fn workspace(root: &Path, home: &Path, tools: &Tools) -> anyhow::Result<()> {
     if found.as_deref() == Some(wanted.as_str()) && root.join("node_modules/.pnpm").exists() {
         return Ok(());
     }
-    let mut pnpm = tools.pnpm(root);
+    let mut pnpm = tools.pnpm();
     // CI answers its questions with the safe default instead of asking a terminal.
     pnpm.args(["install", "--frozen-lockfile", "--reporter=append-only"]).env("CI", "true");
     step("installing the JavaScript workspace", || shell::run(&mut pnpm))?;
