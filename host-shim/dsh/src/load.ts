@@ -3,6 +3,7 @@
  * both are loaded after mounting, and what is wrong with them is said in a sentence that names what was found, what was
  * expected and what to do.
  */
+import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
@@ -27,7 +28,23 @@ export function packaged(): Parts {
 /** The component at work, with nothing limited yet. */
 export async function load({ addon: path, component, options }: Parts): Promise<Addon.Limiter> {
   const addon = loadAddon(path);
-  return new addon.Limiter(await addon.Component.load(component), options);
+  return new addon.Limiter(await compile(addon, component), options);
+}
+
+/** What has been compiled, by file and time of change: a row that comes back, or a second one, does not compile again. */
+const compiled = new Map<string, Promise<Addon.Component>>();
+
+async function compile(addon: typeof Addon, path: string): Promise<Addon.Component> {
+  const key = `${path} ${statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 'missing'}`;
+  const component = compiled.get(key) ?? addon.Component.load(path);
+  compiled.set(key, component);
+  try {
+    return await component;
+  } catch (error) {
+    compiled.delete(key);
+    const text = describe(error);
+    throw new Error(text.includes(path) ? text : `${path}: ${text}`);
+  }
 }
 
 function loadAddon(path: string): typeof Addon {
