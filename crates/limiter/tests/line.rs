@@ -295,6 +295,19 @@ fn a_seat_that_comes_free_is_kept_while_the_older_still_lacks_another() {
 }
 
 #[test]
+fn a_session_that_gets_one_seat_is_looked_at_again_where_it_needs_fewer() {
+    // Its second call needed the group too; now it needs the route alone, and both lists were offered at once.
+    let json = r#"{"limits":[{"provider":"p","model":"b","max":1}],"groups":[
+        {"name":"g","max":1,"routes":[{"provider":"p","model":"a"},{"provider":"p","model":"b"}]}]}"#;
+    let mut desk = Desk::new(json);
+    let (running, _) = desk.call_on("p/a", "a");
+    let (first, _) = desk.call_on("p/a", "s");
+    let (second, _) = desk.call_on("p/b", "s");
+    desk.end(running);
+    assert_eq!(desk.newly_admitted(), [first, second]);
+}
+
+#[test]
 fn the_full_line_refuses_at_the_door() {
     let mut desk = Desk::new(&limits(1, r#","maxQueued":2"#));
     let (running, _) = desk.call("a");
