@@ -16,7 +16,7 @@ use crate::{addon, component, pack, shell, tools};
 /// One ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ring {
-    /// The state machine, and these tasks.
+    /// The state machine, its model, and these tasks.
     Limiter,
     /// The built component under wasmtime.
     Component,
@@ -63,7 +63,7 @@ impl Ring {
             component::build(root, component::Variant::Chaos)
         };
         match self {
-            Self::Limiter => cargo_test(root, &["limiter", "xtask"]),
+            Self::Limiter => cargo_test(root, &["limiter", "model", "xtask"]),
             Self::Component => {
                 components()?;
                 cargo_test(root, &["component-tests"])
