@@ -13,6 +13,7 @@ import * as fork from '@deepseek-ai/dsh-subagent-fork-in-process';
 import * as spawn from '@deepseek-ai/dsh-subagent-spawn-in-process';
 import SystemPrompt from '@deepseek-ai/dsh-system-prompt';
 import TokenMeter from '@deepseek-ai/dsh-token-meter';
+import * as jobsTool from '@deepseek-ai/dsh-tool-jobs';
 import * as subagentTool from '@deepseek-ai/dsh-tool-subagent';
 import * as workflowTool from '@deepseek-ai/dsh-tool-workflow';
 import ToolRuntime, { defineContentToolFixture, type ToolExecutionResult } from '@deepseek-ai/dsh-tools';
@@ -48,6 +49,7 @@ export class Harness extends World {
     await mount(ToolRuntime);
     await mount(AgentLoop);
     await mount(JobsLocal);
+    await mount(jobsTool);
     await mount(SubagentRuntime);
     await mount(spawn, { providerName: 'spawn' });
     await mount(fork, { providerName: 'fork' });

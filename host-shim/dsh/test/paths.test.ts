@@ -9,7 +9,7 @@ const PATHS: Record<string, (harness: Harness) => Promise<unknown> | unknown> = 
   'a direct stream': (harness) => harness.read(undefined).done,
   subagent: (harness) => harness.spawn('child').result,
   fork: (harness) => harness.spawn('child', harness.root, 'subagent_fork').result,
-  workflow: (harness) => harness.do('workflow', { script: "export const meta = { name: 'one', description: 'one child' }\nreturn await agent('child')" }).result,
+  workflow: (harness) => harness.do('workflow', { meta: { name: 'one', description: 'one child' }, script: "return await agent('child')" }).result,
   compaction: async (harness) => {
     await harness.edit({ limits: [] });
     harness.backend.onCall = (call) => call.end('a long answer '.repeat(200));

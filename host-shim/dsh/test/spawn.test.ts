@@ -168,7 +168,7 @@ suite('spawn', () => {
     await using harness = await Harness.make({ config: limit(1) });
     harness.backend.onCall = (call) => {
       const depth = /^depth (\d)$/u.exec(call.prompt)?.[1];
-      const answered = call.options.messages.at(-1)?.role !== 'user' || call.prompt.includes('answer');
+      const answered = call.options.messages.some(({ source }) => source?.kind === 'tool');
       if (depth === undefined || answered || depth === '3') return call.end(`answer of depth ${depth}`);
       const prompt = `depth ${Number(depth) + 1}`;
       call.ask({ name: 'subagent', arguments: { description: prompt, prompt } });

@@ -70,7 +70,7 @@ export class Call {
 
   /** The last thing a person or a parent asked for. */
   get prompt(): string {
-    const asked = this.options.messages.findLast(({ role, content }) => role === 'user' && content.some(({ type }) => type === 'text'));
+    const asked = this.options.messages.findLast(({ source }) => source?.kind === 'user');
     return asked?.content.map((block) => (block.type === 'text' ? block.text : '')).join('') ?? '';
   }
 
