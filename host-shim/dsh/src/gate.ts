@@ -78,8 +78,12 @@ export class Gate {
   /** What `onFailure` says. */
   #closed: boolean;
 
-  constructor(report: Reporter, trace: Trace | undefined, closed: boolean) {
+  /** Whether the harness shuts down: known a few turns before this gate is told. */
+  #ending: () => boolean;
+
+  constructor(report: Reporter, trace: Trace | undefined, closed: boolean, ending: () => boolean) {
     this.#report = report;
+    this.#ending = ending;
     this.#trace = trace;
     this.#closed = closed;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -90,6 +94,11 @@ export class Gate {
   /** Whether calls still have to wait for `ready`. */
   get loading(): boolean {
     return this.#mode === 'loading';
+  }
+
+  /** Whether nobody may go to a backend any more, whatever was decided. */
+  get cancelled(): boolean {
+    return this.#mode === 'cancelled' || this.#ending();
   }
 
   /** The addon, while the component decides. */
@@ -176,6 +185,7 @@ export class Gate {
   }
 
   #withoutComponent(): Decision {
+    if (this.#ending()) return SHUT_DOWN;
     switch (this.#mode) {
       case 'closed':
         return unavailable('the component could not be loaded');

@@ -12,7 +12,7 @@ import { tooOld } from './compat/harness.ts';
 import { Gate, describe } from './gate.ts';
 import { load, packaged, type Parts } from './load.ts';
 import { reporter, type Level } from './report.ts';
-import { leave, settle, type Living } from './row.ts';
+import { isEnding, leave, settle, type Living } from './row.ts';
 import { Spawns } from './spawns.ts';
 import { stats } from './stats.ts';
 import { readStored, storedPath, writeStored } from './stored.ts';
@@ -45,9 +45,10 @@ class Plugin implements Living {
   constructor(ctx: Context, config: unknown, parts: Parts) {
     this.#say = reporter(ctx);
     this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
-    this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config));
+    const { root } = ctx;
+    this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config), () => isEnding(root));
     this.#spawns = new Spawns(this.gate);
-    this.#listeners = this.#listen(ctx.root);
+    this.#listeners = this.#listen(root);
     void this.#load(parts);
   }
 

@@ -82,9 +82,14 @@ export function leave(ctx: Context): void {
   living.watch = setInterval(look, LOOK_MS);
 }
 
+/** Whether the whole harness is on its way out. */
+export function isEnding(root: Context): boolean {
+  return root.fiber.state !== ACTIVE;
+}
+
 /** Why a mounting was disposed of, as far as it can be told. */
 function fate(ctx: Context, entry: Entry | undefined, late: boolean): 'shut down' | 'gone' | 'unknown' {
-  if (ctx.root.fiber.state !== ACTIVE) return 'shut down';
+  if (isEnding(ctx.root)) return 'shut down';
   // A fibre that keeps its number is restarted and mounts again by itself.
   if (ctx.fiber.uid !== null) return late ? 'gone' : 'unknown';
   if (entry === undefined || entry.disabled || entry.parent.tree.store[entry.options.id] !== entry) return 'gone';

@@ -68,7 +68,7 @@ export class Spawns {
       const info = { kind: 'spawn', session: parent, provider: route?.provider, model: route?.model } as const;
       const { id, decision } = this.#gate.startTool(exec.name, info);
       const end = await Promise.race([decision, left.promise]);
-      if (signal.aborted || end.kind === 'cancelled') {
+      if (signal.aborted || end.kind === 'cancelled' || this.#gate.cancelled) {
         this.#gate.finish(id, CANCELLED);
         return { kind: 'cancelled' };
       }

@@ -35,6 +35,8 @@ export interface Beginning {
   readonly within: AsyncLocalStorage<number>;
 }
 
+const SHUT_DOWN = { code: 'ABORTED', message: 'the harness shuts down' };
+
 const DONE: Step = { done: true, value: undefined };
 
 export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined, undefined> {
@@ -140,11 +142,14 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   #decided(decision: Decision): Promise<Step> {
     switch (decision.kind) {
       case 'admitted':
-        return this.#run();
+        // Admitted, and then the harness began to shut down before it was this call's turn.
+        if (!this.#beginning.gate.cancelled) return this.#run();
+        this.#end(CANCELLED);
+        return this.#lastChunk('aborted', SHUT_DOWN);
       case 'refused':
         return this.#lastChunk('error', decision.refusal);
       case 'cancelled':
-        return this.#lastChunk('aborted', { code: 'ABORTED', message: 'the harness shuts down' });
+        return this.#lastChunk('aborted', SHUT_DOWN);
     }
   }
 

@@ -83,6 +83,7 @@ export class Call {
     const onAbort = (): void => this.fail(signal?.reason);
     signal?.addEventListener('abort', onAbort);
     try {
+      signal?.throwIfAborted();
       for (;;) {
         const step = this.#steps.shift();
         if (step === undefined) await new Promise<void>((resolve) => (this.#wake = resolve));
@@ -174,6 +175,9 @@ export class World {
   readonly backend = new Backend();
   readonly home: string;
   readonly stderr: string[] = [];
+  /** The sessions of the calls that our plugin let go on, in order. */
+  readonly let: Array<string | undefined> = [];
+  #entry: Entry | undefined;
   #gate: Gate | undefined;
   #write = process.stderr.write;
 
@@ -202,7 +206,12 @@ export class World {
     for (const name of ['gen-limit', 'gen-limit-new']) {
       this.ctx.loader.builtins[name] = { name: 'gen-limit', apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
     }
+    this.ctx.on('llm/stream', ({ sessionId }, next) => {
+      this.let.push(sessionId);
+      return next();
+    });
     await this.ctx.loader.create({ id: 'gen-limit', name: 'cordis:gen-limit', config } as never);
+    this.#entry = this.ctx.loader.resolve('gen-limit');
     await this.gate.ready;
     // What is said once it is ready is said in the same turn.
     await setImmediate();
@@ -212,15 +221,13 @@ export class World {
   protected async furnish(): Promise<void> {}
 
   get entry(): Entry {
-    return this.ctx.loader.resolve('gen-limit');
+    return this.#entry ?? fail('the harness has not started');
   }
 
   /** What lives on the row; also after the row is gone. */
   get gate(): Gate {
     const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.1')] as WeakMap<object, { gate: Gate }>;
-    const entry = this.ctx.loader.store['gen-limit'];
-    const gate = entry === undefined ? undefined : rows.get(entry)?.gate;
-    return (this.#gate = gate ?? this.#gate) ?? fail('no gate lives on the row');
+    return (this.#gate = rows.get(this.entry)?.gate ?? this.#gate) ?? fail('no gate lives on the row');
   }
 
   get stats(): Stats {
