@@ -227,7 +227,7 @@ impl Plugin {
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
         self.prepare(now);
         let calm = self.table.is_calm();
-        let Some(hook) = self.table.finish(id, &outcome, now) else { return };
+        let Some(hook) = self.table.finish(id, now) else { return };
         self.tell(now, |instance| instance.finish(hook, id, &outcome, now));
         if !calm {
             self.advance(now);
@@ -298,6 +298,8 @@ impl Plugin {
         if let Some((status, error)) = refusal {
             self.out.respond(id, routes::refusal(status, error));
         } else {
+            // What the component answers is as of now.
+            self.advance(now);
             self.out.open(id);
             self.tell(now, |instance| {
                 instance.open(id, request, status)?;
@@ -351,7 +353,7 @@ impl Plugin {
         self.prepare(now);
         let line = self.table.line();
         for &id in &line {
-            self.table.finish(id, &Outcome::Cancelled, now);
+            self.table.finish(id, now);
         }
         if !line.is_empty() {
             self.reseat(now);

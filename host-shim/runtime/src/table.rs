@@ -6,14 +6,14 @@
 //!
 //! # Spawns
 //!
-//! A finished spawn is still news for a successor: its credit may be running and its child may still be on its way. It stays
-//! until the child's first call has come, or until `spawnGraceMs` after the tool call ended; a tool call that failed or was
-//! cancelled has no child to wait for. A spawn whose child has come is remembered only to pass on its `finish`.
+//! A finished spawn is still news for a successor: its child may be on its way and has its place. It stays until the child's
+//! first call has come, or until `spawnGraceMs` after the tool call ended, however it ended. A spawn whose child has come is
+//! remembered only to pass on its `finish`.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, RestoredCall, WaitingCall};
-use crate::{CallId, Instant, Outcome};
+use crate::{CallId, Instant};
 
 pub(crate) struct Table {
     next: CallId,
@@ -36,7 +36,7 @@ struct Entry {
 enum Stage {
     Waiting { since: Instant, seniority: u64 },
     Live { since: Instant },
-    /// A spawn whose child has called and whose tool call goes on.
+    /// A spawn whose child has called, while its tool call goes on.
     Parent,
     /// A spawn whose tool call has returned and whose child has not called.
     Ended { since: Instant, at: Instant },
@@ -142,22 +142,18 @@ impl Table {
     }
 
     /// A call ended or was given up. The hook to tell, unless this is a repetition or an unknown id.
-    pub(crate) fn finish(&mut self, id: CallId, outcome: &Outcome, now: Instant) -> Option<Hook> {
+    pub(crate) fn finish(&mut self, id: CallId, now: Instant) -> Option<Hook> {
         let entry = self.calls.get_mut(&id)?;
         let hook = Hook::of(&entry.call);
         match entry.stage {
             Stage::Waiting { .. } => self.waiting -= 1,
-            Stage::Live { since } if hook == Hook::Tool && matches!(outcome, Outcome::Completed) => {
+            Stage::Live { since } if hook == Hook::Tool => {
                 self.live -= 1;
                 entry.stage = Stage::Ended { since, at: now };
                 self.ended.push_back((now, id));
                 return Some(hook);
             }
-            Stage::Live { .. } => {
-                self.live -= 1;
-                self.spawns -= usize::from(hook == Hook::Tool);
-            }
-            Stage::Parent => self.live -= 1,
+            Stage::Live { .. } | Stage::Parent => self.live -= 1,
             Stage::Ended { .. } => return None,
         }
         self.calls.remove(&id);
@@ -250,8 +246,8 @@ mod tests {
         let mut table = Table::new();
         let id = table.mint();
         table.admit(id, stream(), 0);
-        assert_eq!(table.finish(id, &Outcome::Completed, 1), Some(Hook::Stream));
-        assert_eq!(table.finish(id, &Outcome::Completed, 1), None);
+        assert_eq!(table.finish(id, 1), Some(Hook::Stream));
+        assert_eq!(table.finish(id, 1), None);
         assert_eq!((table.len(), table.live(), table.is_calm()), (0, 0, true));
     }
 
@@ -263,7 +259,7 @@ mod tests {
         table.enqueue(b, stream(), b, 0);
         assert!(table.settle(a, true, 1));
         assert!(!table.settle(a, true, 1));
-        table.finish(b, &Outcome::Cancelled, 1);
+        table.finish(b, 1);
         assert!(!table.settle(b, true, 1));
         assert_eq!((table.len(), table.waiting(), table.live()), (1, 0, 1));
     }
@@ -273,7 +269,7 @@ mod tests {
         let mut table = Table::new();
         let id = table.mint();
         table.admit(id, spawn(), 0);
-        table.finish(id, &Outcome::Completed, 50_000);
+        table.finish(id, 50_000);
         table.forget_ended(50_000 + GRACE - 1, GRACE);
         assert_eq!(table.live_call(id).map(|call| (call.since, call.ended)), Some((0, Some(50_000))));
         assert_eq!(table.live(), 0);
@@ -289,25 +285,13 @@ mod tests {
         for id in [running, returned] {
             table.admit(id, spawn(), 0);
         }
-        table.finish(returned, &Outcome::Completed, 1);
+        table.finish(returned, 1);
         table.child_came(running);
         table.child_came(returned);
         assert!(table.running().is_empty());
         assert!(table.is_calm());
-        assert_eq!(table.finish(running, &Outcome::Completed, 2), Some(Hook::Tool), "its end is still passed on");
+        assert_eq!(table.finish(running, 2), Some(Hook::Tool), "its end is still passed on");
         assert_eq!((table.len(), table.live()), (0, 0));
-    }
-
-    #[test]
-    fn a_failed_or_cancelled_spawn_is_not_kept() {
-        let failed = crate::Failure { code: "X".into(), status: None, retry_after_ms: None };
-        for outcome in [Outcome::Cancelled, Outcome::Failed(failed)] {
-            let mut table = Table::new();
-            let id = table.mint();
-            table.admit(id, spawn(), 0);
-            assert_eq!(table.finish(id, &outcome, 1), Some(Hook::Tool));
-            assert_eq!((table.len(), table.is_calm()), (0, true));
-        }
     }
 
     #[test]

@@ -1,0 +1,298 @@
+//! Components that trap, loop, eat and flood: they are stopped and replaced, and nobody is lost.
+
+use component_tests::{Host, chaos, denied, is_admitted, is_waiting, limit, stream};
+use gen_limit_runtime::{CallId, Mode, Outcome, State, StreamCall, UNAVAILABLE};
+
+/// What came of one operation: the verdict in a word, and the waits that ended with it.
+type Told = (String, Vec<(CallId, bool)>);
+
+/// A history that goes through every export: streams, spawns, children, withdrawals, timeouts, reconfigurations.
+fn history(host: &mut Host) -> Vec<Told> {
+    const CONFIG: &str = r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#;
+    let mut told = Vec::new();
+    let mut ids = Vec::new();
+    for round in 0..3 {
+        for n in 0..4 {
+            let started = host.stream(&format!("s{round}{n}"));
+            ids.push(started.id);
+            told.push(note(host, &format!("{:?}", started.verdict)));
+        }
+        let spawn = host.spawn("root");
+        told.push(note(host, &format!("{:?}", spawn.verdict)));
+        let child = StreamCall { first: true, spawn: Some(spawn.id), ..stream(&format!("child{round}")) };
+        if is_admitted(&spawn) {
+            let started = host.plugin.start_stream(child, host.now);
+            ids.push(started.id);
+            told.push(note(host, &format!("{:?}", started.verdict)));
+        }
+        host.end(ids[round]);
+        told.push(note(host, "end"));
+        host.plugin.finish(ids[ids.len() - 1], Outcome::Cancelled, host.now);
+        told.push(note(host, "withdraw"));
+        host.pass(150);
+        told.push(note(host, "pass"));
+        host.end(spawn.id);
+        told.push(note(host, "end of spawn"));
+        host.plugin.configure(&limit(1 + (round as i64 % 2), CONFIG), Mode::Strict, host.now).expect("it is valid");
+        told.push(note(host, "configure"));
+    }
+    for id in ids {
+        host.end(id);
+        told.push(note(host, "end"));
+    }
+    host.pass(1_000);
+    told.push(note(host, "pass"));
+    told
+}
+
+fn note(host: &mut Host, verdict: &str) -> Told {
+    let settled = host.plugin.take_settled();
+    (verdict.into(), settled.into_iter().map(|settled| (settled.id, settled.result.is_ok())).collect())
+}
+
+/// Runs the history with a fault in the n-th call. Nothing if it was over before.
+fn with_fault(fault: &str, n: u64) -> Option<(Vec<Told>, Host)> {
+    let mut host = Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
+    let elsewhere = StreamCall {
+        route: gen_limit_runtime::Route { provider: "elsewhere".into(), model: "m".into() },
+        extra: vec![("chaos".into(), format!("{fault}-in:{n}"))],
+        ..stream("elsewhere")
+    };
+    let armed = host.plugin.start_stream(elsewhere, host.now);
+    assert!(is_admitted(&armed));
+    let told = history(&mut host);
+    let status = host.plugin.status();
+    assert_eq!((status.state, status.waiting), (State::Running, 0));
+    (status.restarts > 0).then_some((told, host))
+}
+
+#[test]
+fn a_trap_in_any_call_of_a_history_changes_nothing_for_anybody() {
+    let mut undisturbed = Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
+    undisturbed.plugin.start_stream(
+        StreamCall {
+            route: gen_limit_runtime::Route { provider: "elsewhere".into(), model: "m".into() },
+            ..stream("elsewhere")
+        },
+        undisturbed.now,
+    );
+    let expected = history(&mut undisturbed);
+    let mut n = 1;
+    while let Some((told, host)) = with_fault("trap", n) {
+        assert_eq!(told, expected, "with a trap in call {n}");
+        assert_eq!(host.plugin.status().restarts, 1);
+        n += 1;
+    }
+    assert!(n > 60, "the history is only {n} calls long");
+}
+
+#[test]
+fn a_stop_in_any_call_of_a_history_loses_no_call_and_no_waiter() {
+    for n in (1..60).step_by(6) {
+        let (told, host) = with_fault("loop", n).expect("the history is longer");
+        let mut ended = std::collections::BTreeSet::new();
+        for (id, _) in told.iter().flat_map(|(_, settled)| settled) {
+            assert!(ended.insert(*id), "call {id} was told twice, with a loop in call {n}");
+        }
+        assert_eq!(host.plugin.status().live, 1, "only the call elsewhere still runs, with a loop in call {n}");
+    }
+}
+
+/// Milliseconds this thread has spent on a processor.
+fn cpu_ms() -> u64 {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    stat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).expect("nanoseconds") / 1_000_000
+}
+
+#[test]
+fn a_loop_is_stopped_within_100_ms_and_on_failure_answers_for_that_call_alone() {
+    for (policy, opens) in [("open", true), ("closed", false)] {
+        let mut host = Host::new(chaos(), &limit(1, &format!(r#","onFailure":"{policy}""#)));
+        let running = host.stream("a");
+        let waiting = host.stream("b");
+        let before = cpu_ms();
+        let looping = host.order("c", "loop");
+        // On a busy machine a wall's clock says more about the others.
+        let burnt = cpu_ms() - before;
+        assert!(burnt <= 100, "{burnt} ms");
+        eprintln!("a loop was stopped and replaced after {burnt} ms of a processor");
+
+        assert_eq!(is_admitted(&looping), opens);
+        if !opens {
+            assert_eq!(denied(&looping).code, UNAVAILABLE);
+        }
+        let status = host.plugin.status();
+        assert_eq!((status.state, status.restarts), (State::Running, 1), "it is not asked again");
+        assert!(status.last_error.expect("it is told").contains("longer than 50 ms"));
+        assert!(host.plugin.take_settled().is_empty());
+        host.end(running.id);
+        let expected = if opens { vec![] } else { vec![waiting.id] };
+        assert_eq!(host.admitted(), expected, "the call that was let through counts");
+        if opens {
+            host.end(looping.id);
+            assert_eq!(host.admitted(), [waiting.id]);
+        }
+    }
+}
+
+#[test]
+fn a_memory_eater_is_stopped_and_replaced() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    host.stream("a");
+    let waiting = host.stream("b");
+    let eater = host.order("c", "eat");
+    assert!(is_admitted(&eater), "asked twice, then onFailure: open");
+    let status = host.plugin.status();
+    assert_eq!((status.state, status.restarts, status.waiting), (State::Running, 2, 1));
+    assert!(status.last_error.expect("it is told").contains("bytes of memory"));
+    assert!(status.memory_bytes < 8 << 20, "{}", status.memory_bytes);
+    host.end(1);
+    host.end(eater.id);
+    assert_eq!(host.admitted(), [waiting.id]);
+}
+
+#[test]
+fn a_call_that_traps_twice_is_answered_alone() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let trapping = host.order("a", "trap");
+    assert!(is_admitted(&trapping));
+    let log = host.log();
+    assert!(log.contains("trapped on demand"), "the panic's own words are in the log: {log}");
+    assert!(is_waiting(&host.stream("b")), "it was let through and counts");
+    assert_eq!(host.plugin.status().restarts, 2);
+}
+
+#[test]
+fn after_too_many_restarts_open_lets_all_pass_and_counts_them_when_it_is_back() {
+    let mut host = Host::new(chaos(), &limit(1, r#","maxRestarts":3"#));
+    let running = host.stream("a");
+    let waiting = host.stream("b");
+    host.order("t1", "trap");
+    host.order("t2", "trap");
+    assert_eq!(host.plugin.status().state, State::FailedOpen);
+    assert_eq!(host.admitted(), [waiting.id], "waiters proceed");
+    assert_eq!(host.log().matches("FAILED").count(), 1);
+    assert!(is_admitted(&host.stream("c")));
+    assert_eq!(host.plugin.next_tick(), Some(host.now + 1_000));
+    host.pass(999);
+    assert_eq!(host.plugin.status().state, State::FailedOpen);
+    host.pass(1);
+    assert_eq!(host.plugin.status().state, State::Running);
+    assert!(host.log().contains("BACK"));
+    let late = host.stream("d");
+    assert!(is_waiting(&late), "everybody who passed is counted");
+    for id in [running.id, waiting.id, 3, 4] {
+        host.end(id);
+        assert!(host.admitted().is_empty());
+    }
+    host.end(5);
+    assert_eq!(host.admitted(), [late.id]);
+}
+
+#[test]
+fn after_too_many_restarts_closed_refuses_all_with_a_code_of_its_own() {
+    let mut host = Host::new(chaos(), &limit(1, r#","maxRestarts":3,"onFailure":"closed""#));
+    let running = host.stream("a");
+    let waiting = host.stream("b");
+    host.order("t1", "trap");
+    host.order("t2", "trap");
+    assert_eq!(host.plugin.status().state, State::FailedClosed);
+    let settled = host.plugin.take_settled();
+    assert_eq!((settled.len(), settled[0].id), (1, waiting.id));
+    let refusal = settled[0].result.as_ref().expect_err("closed");
+    assert_eq!(refusal.code, UNAVAILABLE);
+    assert!(refusal.message.contains("onFailure"), "{}", refusal.message);
+    assert_eq!(denied(&host.stream("c")).code, UNAVAILABLE);
+    assert_eq!(host.plugin.status().live, 1, "who runs goes on");
+    host.pass(1_000);
+    let next = host.stream("d");
+    assert!(is_waiting(&next));
+    host.end(running.id);
+    assert_eq!(host.admitted(), [next.id]);
+}
+
+#[test]
+fn restarts_are_forgotten_after_a_minute() {
+    let mut host = Host::new(chaos(), &limit(1, r#","maxRestarts":2"#));
+    for _ in 0..5 {
+        host.order("t", "trap");
+        assert_eq!(host.plugin.status().state, State::Running);
+        host.pass(60_000);
+    }
+    assert_eq!(host.plugin.status().restarts, 10);
+}
+
+#[test]
+fn with_no_restarts_the_first_fault_decides_for_all() {
+    let mut host = Host::new(chaos(), &limit(1, r#","maxRestarts":0"#));
+    assert!(is_admitted(&host.order("a", "trap")));
+    assert_eq!(host.plugin.status().state, State::FailedOpen);
+}
+
+/// Each instance traps in the fourth call after `configure`, which is its first tick.
+const BROKEN: &str = r#","maxRestarts":2,"chaos":"trap-in:4""#;
+
+#[test]
+fn a_component_that_never_works_is_tried_after_growing_pauses() {
+    let mut host = Host::new(chaos(), &limit(1, BROKEN));
+    assert_eq!(host.plugin.status().state, State::FailedOpen);
+    let mut pauses = Vec::new();
+    for _ in 0..9 {
+        let due = host.plugin.next_tick().expect("there is a next attempt");
+        pauses.push(due - host.now);
+        let pause = due - host.now;
+        host.pass(pause);
+        assert_eq!(host.plugin.status().state, State::FailedOpen);
+    }
+    assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
+}
+
+#[test]
+fn a_repaired_configuration_brings_a_failed_component_back_at_once() {
+    let mut host = Host::new(chaos(), &limit(1, BROKEN));
+    assert!(is_admitted(&host.stream("a")) && is_admitted(&host.stream("b")));
+    let error = host.plugin.configure(&limit(1, r#","chaos":"trap-in:1","onFailure":"closed""#), Mode::Strict, host.now);
+    assert!(error.is_err());
+    assert_eq!(host.plugin.status().state, State::FailedClosed, "the host reads onFailure by itself");
+    host.plugin.configure(&limit(3, ""), Mode::Strict, host.now).expect("it is repaired");
+    assert_eq!(host.plugin.status().state, State::Running);
+    assert!(is_admitted(&host.stream("c")), "two of three seats were taken");
+    assert!(is_waiting(&host.stream("d")));
+}
+
+#[test]
+fn a_configuration_that_traps_is_refused_and_the_last_one_stays() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    host.stream("a");
+    let waiting = host.stream("b");
+    let error = host.plugin.configure(&limit(5, r#","chaos":"trap""#), Mode::Strict, host.now);
+    assert!(error.expect_err("it traps").to_string().contains("trapped"));
+    assert_eq!(host.plugin.status().state, State::Running);
+    assert!(host.plugin.take_settled().is_empty(), "the limit is still 1");
+    host.end(1);
+    assert_eq!(host.admitted(), [waiting.id]);
+}
+
+#[test]
+fn a_flood_of_lines_is_cut_and_counted() {
+    let mut host = Host::new(chaos(), "{}");
+    host.log();
+    assert!(is_admitted(&host.order("a", "flood:50000")));
+    let lines = host.plugin.take_log();
+    assert!(lines.len() <= 257, "{}", lines.len());
+    let last = &lines[lines.len() - 1].message;
+    assert!(last.contains(&format!("{} lines dropped", 50_000 - (lines.len() - 1))), "{last}");
+    assert_eq!(host.plugin.status().restarts, 0);
+}
+
+#[test]
+fn a_component_that_never_settles_keeps_nobody_from_leaving() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let running = host.order("a", "mute");
+    let (first, second, third) = (host.stream("b"), host.stream("c"), host.stream("d"));
+    host.end(running.id);
+    assert!(host.plugin.take_settled().is_empty(), "it tells nobody");
+    host.plugin.finish(first.id, Outcome::Cancelled, host.now);
+    host.plugin.release_all(host.now);
+    assert_eq!(host.admitted(), [second.id, third.id]);
+}

@@ -1,0 +1,110 @@
+//! Files that are no component of this contract: each is refused with a sentence that says what it is and what to do.
+
+use std::path::Path;
+
+use component_tests::{release_path, runtime};
+use gen_limit_runtime::LoadError;
+
+fn bytes() -> Vec<u8> {
+    std::fs::read(release_path()).expect("run `cargo xtask component`")
+}
+
+fn refused(bytes: &[u8]) -> LoadError {
+    runtime().load(bytes).expect_err("it is not of this contract")
+}
+
+/// The component with one text in place of another of the same length, everywhere.
+fn patched(from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut bytes = bytes();
+    let mut at = 0;
+    let mut count = 0;
+    while let Some(found) = bytes[at..].windows(from.len()).position(|window| window == from.as_bytes()) {
+        at += found;
+        bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+        count += 1;
+    }
+    assert!(count > 0, "{from} is in the file");
+    bytes
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = runtime().load_file(Path::new("/nowhere/gen-limit.wasm")).expect_err("it is missing");
+    assert!(matches!(error, LoadError::Unreadable { .. }));
+    assert!(error.to_string().contains("/nowhere/gen-limit.wasm"), "{error}");
+}
+
+#[test]
+fn a_foreign_file_is_shown_by_its_beginning() {
+    for (bytes, beginning) in [(&b""[..], "empty"), (b"<html>oh", "<html>oh"), (b"\x7fELF\x02", "\\x7fELF")] {
+        let error = refused(bytes);
+        assert!(matches!(error, LoadError::Foreign { .. }), "{error:?}");
+        assert!(error.to_string().contains(beginning), "{error}");
+    }
+}
+
+#[test]
+fn a_core_module_is_called_one() {
+    let error = refused(b"\0asm\x01\0\0\0");
+    assert!(matches!(error, LoadError::CoreModule), "{error:?}");
+    assert!(error.to_string().contains("core module"), "{error}");
+}
+
+#[test]
+fn a_truncated_file_is_refused_wherever_it_ends() {
+    let bytes = bytes();
+    let step = bytes.len() / 400;
+    for length in (8..bytes.len()).step_by(step).chain(bytes.len() - 40..bytes.len()) {
+        let error = refused(&bytes[..length]);
+        let told = matches!(error, LoadError::Invalid { .. } | LoadError::WrongExports { .. });
+        assert!(told, "cut after {length} bytes: {error:?}");
+    }
+}
+
+#[test]
+fn an_oversized_file_is_refused_by_its_size() {
+    let error = refused(&vec![0; (16 << 20) + 1]);
+    assert!(matches!(error, LoadError::TooLarge { .. }), "{error:?}");
+}
+
+#[test]
+fn what_wants_wasi_is_told_what_to_be_built_for() {
+    let error = refused(&patched("dsh:plugin/log@0.1.0", "wasi:clock/now@0.2.0"));
+    assert!(matches!(error, LoadError::ForeignImport { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("wasi:clock/now@0.2.0") && text.contains("wasm32-unknown-unknown"), "{text}");
+}
+
+#[test]
+fn what_wants_anything_else_is_told_what_is_lent() {
+    let error = refused(&patched("dsh:plugin/log@0.1.0", "dsh:plugin/net@0.1.0"));
+    assert!(matches!(error, LoadError::ForeignImport { .. }), "{error:?}");
+    assert!(error.to_string().contains("sessions"), "{error}");
+}
+
+#[test]
+fn another_version_is_named_beside_ours() {
+    let error = refused(&patched("@0.1.0", "@0.2.0"));
+    assert!(matches!(error, LoadError::WrongVersion { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("@0.2.0") && text.contains("0.1.0"), "{text}");
+}
+
+#[test]
+fn a_newer_patch_of_our_version_is_accepted() {
+    runtime().load(&patched("@0.1.0", "@0.1.7")).expect("patches are compatible");
+}
+
+#[test]
+fn a_missing_export_is_named() {
+    let error = refused(&patched("dsh:plugin/pools@0.1.0", "dsh:plugin/ponds@0.1.0"));
+    let LoadError::WrongExports { found, plugin, .. } = &error else { panic!("{error:?}") };
+    assert!(found.contains("ponds") && plugin.contains("pools"), "{error}");
+}
+
+#[test]
+fn a_type_that_differs_is_a_mismatch() {
+    let error = refused(&patched("waited-ms", "waited-us"));
+    assert!(matches!(error, LoadError::Mismatch { .. }), "{error:?}");
+}

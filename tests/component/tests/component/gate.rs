@@ -1,0 +1,218 @@
+//! Verdicts and waits, as a host sees them.
+
+use component_tests::{Host, admitted, chaos, denied, is_admitted, is_waiting, limit, release, runtime, spawn, stream};
+use gen_limit_runtime::{Limits, Mode, Options, Outcome, Plugin, RefusalReason, StartError, StreamCall};
+
+/// A plugin that keeps everybody in line.
+fn paused(more: &str) -> Host {
+    Host::new(release(), &limit(0, more))
+}
+
+#[test]
+fn one_freed_seat_admits_the_oldest_and_only_it() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    let running = host.stream("a");
+    assert!(is_admitted(&running));
+    let waiting: Vec<_> = ["b", "c", "d"].map(|session| host.stream(session)).into();
+    assert!(waiting.iter().all(is_waiting));
+    host.end(running.id);
+    assert_eq!(host.admitted(), [waiting[0].id]);
+    assert_eq!((host.plugin.status().live, host.plugin.status().waiting), (1, 2));
+}
+
+#[test]
+fn a_wait_that_runs_out_is_refused_with_the_numbers_of_now() {
+    let mut host = Host::new(release(), &limit(1, r#","queueTimeoutMs":500"#));
+    host.stream("a");
+    let waiting = host.stream("b");
+    assert_eq!(host.plugin.next_tick(), Some(1_500));
+    host.pass(499);
+    assert!(host.plugin.take_settled().is_empty());
+    host.pass(1);
+    let settled = host.plugin.take_settled();
+    let [settled] = settled.as_slice() else { panic!("{settled:?}") };
+    assert_eq!(settled.id, waiting.id);
+    let refusal = settled.result.as_ref().expect_err("it ran out");
+    assert_eq!(refusal.code, "GEN_CAPACITY_EXCEEDED");
+    let RefusalReason::QueueTimeout(end) = &refusal.reason else { panic!("{refusal:?}") };
+    assert_eq!((end.scope.as_str(), end.waited_ms, end.occupancy, end.limit), ("p/m", 500, 1, 1));
+    assert_eq!(host.plugin.next_tick(), None);
+}
+
+#[test]
+fn a_full_line_refuses_at_the_door() {
+    let mut host = Host::new(release(), &limit(1, r#","maxQueued":1"#));
+    host.stream("a");
+    host.stream("b");
+    let refusal = host.stream("c");
+    let RefusalReason::QueueFull(full) = &denied(&refusal).reason else { panic!("{refusal:?}") };
+    assert_eq!((full.scope.as_str(), full.waiting, full.bound), ("p/m", 1, 1));
+}
+
+#[test]
+fn a_wait_ends_exactly_once() {
+    let mut host = Host::new(release(), &limit(1, r#","queueTimeoutMs":500"#));
+    let running = host.stream("a");
+    let waiting = host.stream("b");
+    host.end(running.id);
+    assert_eq!(host.admitted(), [waiting.id]);
+    host.pass(1_000);
+    host.end(running.id);
+    assert!(host.plugin.take_settled().is_empty(), "neither its timeout nor a repeated end tells of it again");
+}
+
+#[test]
+fn finish_is_idempotent_and_unknown_ids_do_nothing() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    let running = host.stream("a");
+    for id in [running.id, running.id, 0, 999, u64::MAX] {
+        host.end(id);
+    }
+    let next = host.stream("b");
+    assert!(is_admitted(&next));
+    host.end(running.id);
+    assert!(is_waiting(&host.stream("c")), "the second end of the first call frees nothing of the second");
+}
+
+#[test]
+fn a_withdrawn_waiter_leaves_at_once_and_is_never_told() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    let running = host.stream("a");
+    let (withdrawn, next) = (host.stream("b"), host.stream("c"));
+    host.plugin.finish(withdrawn.id, Outcome::Cancelled, host.now);
+    assert!(host.plugin.take_settled().is_empty());
+    host.end(running.id);
+    assert_eq!(host.admitted(), [next.id]);
+}
+
+#[test]
+fn a_spawn_and_its_child_share_the_line() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    assert_eq!(host.plugin.tools(), ["subagent", "subagent_fork"]);
+    let first = host.spawn("root");
+    let second = host.spawn("root");
+    assert!(is_admitted(&first) && is_waiting(&second));
+    let child = |session: &str, spawn| StreamCall { first: true, spawn: Some(spawn), ..stream(session) };
+    let run = host.plugin.start_stream(child("one", first.id), host.now);
+    assert!(is_admitted(&run));
+    host.end(run.id);
+    assert_eq!(host.admitted(), [second.id]);
+    host.end(first.id);
+    let stranger = host.stream("stranger");
+    assert!(is_admitted(&stranger), "a credit delays no stream");
+    let later = host.stream("later");
+    let run = host.plugin.start_stream(child("two", second.id), host.now);
+    assert!(is_waiting(&run) && is_waiting(&later));
+    host.end(stranger.id);
+    assert_eq!(host.admitted(), [run.id], "the child has its spawn's place");
+}
+
+#[test]
+fn tools_follow_the_configuration() {
+    let mut host = Host::new(release(), "{}");
+    host.plugin.configure(r#"{"spawnTools":["task"]}"#, Mode::Strict, host.now).expect("it is valid");
+    assert_eq!(host.plugin.tools(), ["task"]);
+}
+
+#[test]
+fn a_wrong_configuration_names_row_and_field_and_changes_nothing() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    host.stream("a");
+    let error = host.plugin.configure(&limit(2, r#","queueTimeoutMs":"soon""#), Mode::Strict, host.now);
+    let text = error.expect_err("it is wrong").to_string();
+    assert!(text.contains("queueTimeoutMs"), "{text}");
+    assert!(is_waiting(&host.stream("b")), "the limit is still 1");
+
+    let options = |mode| Options { limits: Limits::default(), config: r#"{"limits":[{"provider":"p"}]}"#.into(), mode };
+    let Err(StartError::Config { problems }) = Plugin::new(runtime(), release(), options(Mode::Strict), 0) else {
+        panic!("a strict start refuses it");
+    };
+    assert!(problems.iter().any(|problem| problem.path.contains("limits[0]")), "{problems:?}");
+    let (plugin, listed) = Plugin::new(runtime(), release(), options(Mode::Lenient), 0).expect("a lenient start takes it");
+    assert_eq!(listed.len(), problems.len());
+    assert_eq!(plugin.status().problems.len(), problems.len());
+}
+
+#[test]
+fn a_pooled_scope_gets_every_seat_it_wants_and_says_so_once() {
+    let config = r#"{"limits":[{"provider":"p","model":"m","max":2,"pool":"shared"}]}"#;
+    let mut host = Host::new(release(), config);
+    assert!(is_admitted(&host.stream("a")) && is_admitted(&host.stream("b")));
+    assert!(is_waiting(&host.stream("c")), "max holds all the same");
+    let log = host.log();
+    assert_eq!(log.matches("no pools").count(), 1, "{log}");
+    host.plugin.configure(config, Mode::Strict, host.now).expect("it is valid");
+    assert_eq!(host.log(), "");
+}
+
+#[test]
+fn ten_thousand_waits_end_in_a_few_ticks_and_nothing_leaks() {
+    const WAITERS: usize = 10_000;
+    let mut host = paused(r#","queueTimeoutMs":1000,"maxQueued":20000"#);
+    for n in 0..WAITERS {
+        assert!(is_waiting(&host.stream(&format!("s{n}"))));
+    }
+    host.now += 1_000;
+    let ticks = host.settle_all();
+    assert_eq!(ticks, WAITERS.div_ceil(4_000), "four thousand decisions each");
+    let settled = host.plugin.take_settled();
+    assert_eq!(settled.len(), WAITERS);
+    assert!(settled.iter().all(|settled| settled.result.is_err()));
+    assert_eq!(host.plugin.status().restarts, 0);
+    host.plugin.assert_store_is_empty();
+}
+
+#[test]
+fn a_thousand_turns_of_the_line_leave_the_store_empty() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    let mut running = host.stream("first").id;
+    for n in 0..1_000 {
+        let waiting = host.stream(&format!("s{n}"));
+        assert!(is_waiting(&waiting));
+        let withdrawn = host.stream(&format!("w{n}"));
+        host.plugin.finish(withdrawn.id, Outcome::Cancelled, host.now);
+        host.end(running);
+        assert_eq!(host.admitted(), [waiting.id]);
+        running = waiting.id;
+    }
+    host.end(running);
+    host.plugin.assert_store_is_empty();
+    let status = host.plugin.status();
+    assert_eq!((status.live, status.waiting, status.restarts), (0, 0, 0));
+}
+
+#[test]
+fn the_greatest_line_fits_and_one_more_is_refused_cleanly() {
+    const GREATEST: usize = 200_000;
+    let mut host = paused(&format!(r#","maxWaiting":{GREATEST},"maxQueued":{GREATEST}"#));
+    for n in 0..GREATEST {
+        let started = host.stream(&format!("session-{n:032}"));
+        assert!(is_waiting(&started), "{started:?} as the {n}th");
+    }
+    let refused = host.stream("one more");
+    assert!(matches!(denied(&refused).reason, RefusalReason::QueueFull(_)));
+    let status = host.plugin.status();
+    assert_eq!((status.restarts, status.waiting), (0, GREATEST));
+    eprintln!("{GREATEST} waiters: {} MiB", status.memory_bytes >> 20);
+}
+
+#[test]
+fn more_waiters_than_handles_are_a_fault_that_loses_nobody() {
+    const HANDLES: usize = 50;
+    let config = limit(0, r#","maxQueued":100,"maxRestarts":1"#);
+    let mut host = Host::with_limits(chaos(), &config, Limits { handles: HANDLES, ..Limits::default() });
+    let mut waiting = Vec::new();
+    loop {
+        let started = host.stream(&format!("s{}", waiting.len()));
+        if is_admitted(&started) {
+            break;
+        }
+        waiting.push(started.id);
+        assert!(waiting.len() <= HANDLES);
+    }
+    // The line fits no instance, so onFailure decides for all: open.
+    let mut settled: Vec<_> = host.plugin.take_settled().iter().map(admitted).collect();
+    settled.sort_unstable();
+    assert_eq!(settled, waiting);
+    assert!(host.log().contains("FAILED"));
+}

@@ -1,0 +1,162 @@
+//! The histories of the limiter's own tests through the built component: the same answers.
+
+use component_tests::{release, runtime};
+use gen_limit_runtime as runtime_types;
+use gen_limit_runtime::{Limits, Mode, Options, Plugin};
+use limiter::{
+    CallId, Instant, Need, Outcome, Reason, Refusal, Route, Settled, SpawnCall, Stats, StreamCall, Verdict, WaitEnded,
+};
+use model::{Known, Subject, drive, history};
+use proptest::test_runner::{Config, FileFailurePersistence};
+use proptest::{prop_assert, proptest};
+
+/// The component behind its host.
+#[derive(Default)]
+struct Hosted(Option<Plugin>);
+
+impl Hosted {
+    fn plugin(&mut self) -> &mut Plugin {
+        self.0.as_mut().expect("histories begin with a configuration")
+    }
+}
+
+impl Subject for Hosted {
+    fn configure(&mut self, json: &str, now: Instant) {
+        if let Some(plugin) = &mut self.0 {
+            plugin.configure(json, Mode::Strict, now).expect("histories have valid configurations");
+        } else {
+            let options = Options { limits: Limits::default(), config: json.into(), mode: Mode::Strict };
+            self.0 = Some(Plugin::new(runtime(), release(), options, now).expect("a plugin").0);
+        }
+    }
+
+    fn start_stream(&mut self, id: CallId, call: StreamCall, now: Instant) -> Verdict {
+        let started = self.plugin().start_stream(
+            runtime_types::StreamCall {
+                route: route(call.route),
+                session: call.session,
+                root: None,
+                parent: None,
+                first: call.first,
+                spawn: call.spawn,
+                purpose: "conversation".into(),
+                extra: call.within.map(|id| ("within".into(), id.to_string())).into_iter().collect(),
+            },
+            now,
+        );
+        assert_eq!(started.id, id);
+        verdict(started.verdict)
+    }
+
+    fn start_spawn(&mut self, id: CallId, call: SpawnCall, now: Instant) -> Verdict {
+        let call = runtime_types::ToolCall {
+            tool: call.tool,
+            session: call.session,
+            route: call.route.map(route),
+            extra: Vec::new(),
+        };
+        let started = self.plugin().start_tool(call, now);
+        assert_eq!(started.id, id);
+        verdict(started.verdict)
+    }
+
+    fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        for _ in 0..2 {
+            let outcome = match outcome {
+                Outcome::Completed => runtime_types::Outcome::Completed,
+                Outcome::Cancelled => runtime_types::Outcome::Cancelled,
+                Outcome::Failed => runtime_types::Outcome::Failed(runtime_types::Failure {
+                    code: "X".into(),
+                    status: Some(500),
+                    retry_after_ms: None,
+                }),
+            };
+            self.plugin().finish(id, outcome, now);
+        }
+    }
+
+    fn tick(&mut self, now: Instant) -> Option<Instant> {
+        self.plugin().tick(now);
+        self.plugin().next_tick()
+    }
+
+    fn capacity(&mut self, _: &str, _: u32, _: Option<Instant>, _: Instant) {
+        unreachable!("these histories have no pools");
+    }
+
+    fn demand(&mut self) -> Vec<Need> {
+        unreachable!("these histories have no pools");
+    }
+
+    fn rebuild(&mut self, known: Known, now: Instant) {
+        let status = self.plugin().status();
+        assert_eq!(status.waiting, known.waiting.len(), "the host's table knows who waits");
+        self.plugin().replace(release(), now).expect("the same component again");
+    }
+
+    fn settled(&mut self) -> Vec<Settled> {
+        let settled = self.plugin().take_settled();
+        settled.into_iter().map(|settled| (settled.id, settled.result.map_err(refusal))).collect()
+    }
+
+    fn stats(&mut self, _: Instant) -> Option<Stats> {
+        None
+    }
+}
+
+fn route(route: Route) -> runtime_types::Route {
+    runtime_types::Route { provider: route.provider, model: route.model }
+}
+
+fn verdict(verdict: runtime_types::Verdict) -> Verdict {
+    match verdict {
+        runtime_types::Verdict::Admit => Verdict::Admit,
+        runtime_types::Verdict::Wait { deadline, seniority } => Verdict::Wait { deadline, seniority },
+        runtime_types::Verdict::Deny(refused) => Verdict::Deny(refusal(refused)),
+    }
+}
+
+fn refusal(refusal: runtime_types::Refusal) -> Refusal {
+    use runtime_types::RefusalReason;
+    let ended = |end: runtime_types::WaitEnded| WaitEnded {
+        scope: end.scope,
+        waited_ms: end.waited_ms,
+        occupancy: end.occupancy,
+        limit: end.limit,
+    };
+    let reason = match refusal.reason {
+        RefusalReason::QueueFull(full) => {
+            Reason::QueueFull { scope: full.scope, waiting: full.waiting, bound: full.bound }
+        }
+        RefusalReason::QueueTimeout(end) => Reason::QueueTimeout(ended(end)),
+        RefusalReason::Paused(end) => Reason::Paused(ended(end)),
+        RefusalReason::NoPoolSeat(end) => Reason::NoPoolSeat(ended(end)),
+        RefusalReason::Other(words) => Reason::Other(words),
+    };
+    Refusal { reason, message: refusal.message }
+}
+
+fn config(cases: u32) -> Config {
+    Config {
+        cases,
+        max_shrink_iters: 20_000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct("tests/histories.regressions"))),
+        ..Config::default()
+    }
+}
+
+proptest! {
+    #![proptest_config(config(50_000))]
+
+    #[test]
+    fn the_component_answers_as_the_rules_say((world, steps) in history(40, false)) {
+        drive(&mut Hosted::default(), &world, &steps, false);
+        prop_assert!(true);
+    }
+
+    #[test]
+    fn the_component_answers_as_the_rules_say_in_as_many_others((world, steps) in history(40, false)) {
+        drive(&mut Hosted::default(), &world, &steps, false);
+        prop_assert!(true);
+    }
+}

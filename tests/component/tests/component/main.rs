@@ -1,0 +1,9 @@
+//! The built component under wasmtime, without Node.
+
+mod carry;
+mod faults;
+mod files;
+mod gate;
+mod histories;
+mod routes;
+mod world;

@@ -1,0 +1,135 @@
+//! Requests: answered beside hooks, bounded, and never left open by a fault.
+
+use component_tests::{Host, chaos, is_admitted, is_waiting, limit, release};
+use gen_limit_runtime::{Request, Response, State};
+use serde_json::Value;
+
+const STATS: &str = "/api/dsh-gen-limit/stats";
+
+fn get(query: &str) -> Request {
+    Request { method: "GET".into(), path: STATS.into(), query: query.into(), ..Request::default() }
+}
+
+/// The answer, which is there at once.
+fn ask(host: &mut Host, request: Request) -> Response {
+    let id = host.plugin.request(request, host.now);
+    let mut responses = host.plugin.take_responses();
+    assert_eq!(responses.len(), 1);
+    let (answered, response) = responses.remove(0);
+    assert_eq!(answered, id);
+    response
+}
+
+fn json(response: &Response) -> Value {
+    serde_json::from_slice(&response.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&response.body)))
+}
+
+#[test]
+fn stats_answers_who_runs_and_who_waits_as_of_now() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    assert_eq!(host.plugin.paths(), [STATS]);
+    host.stream("a");
+    host.stream("b");
+    host.now += 700;
+    let response = ask(&mut host, get(""));
+    assert_eq!(response.status, 200);
+    assert!(response.headers.iter().any(|(name, value)| name == "content-type" && value.contains("json")));
+    let stats = json(&response);
+    assert_eq!(stats["entries"][0]["active"], 1);
+    assert_eq!(stats["entries"][0]["waiting"], 1);
+    assert_eq!(stats["waiters"][0]["session"], "b");
+    assert_eq!(stats["waiters"][0]["waitedMs"], 700, "{stats}");
+    assert_eq!(stats["host"]["state"], "running");
+    assert_eq!(stats["host"]["component"], release().sha256());
+    assert_eq!(stats["host"]["waiting"], 1);
+}
+
+#[test]
+fn stats_are_paged_by_scope_and_offset() {
+    let mut host = Host::new(release(), &limit(0, r#","maxQueued":1000"#));
+    for n in 0..600 {
+        host.stream(&format!("s{n}"));
+    }
+    let all = json(&ask(&mut host, get("")));
+    assert_eq!((all["waiters"].as_array().map(Vec::len), &all["truncated"]), (Some(500), &Value::Bool(true)));
+    let rest = json(&ask(&mut host, get("scope=p%2Fm&offset=500")));
+    assert_eq!((rest["waiters"].as_array().map(Vec::len), &rest["truncated"]), (Some(100), &Value::Bool(false)));
+    let other = json(&ask(&mut host, get("scope=q%2Fm")));
+    assert_eq!(other["waiters"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn what_cannot_be_answered_is_an_answer_too() {
+    let mut host = Host::new(release(), "{}");
+    let post = Request { method: "POST".into(), ..get("") };
+    let response = ask(&mut host, post);
+    assert_eq!(response.status, 405);
+    assert!(response.headers.contains(&("allow".into(), "GET".into())));
+    assert_eq!(ask(&mut host, Request { path: "/elsewhere".into(), ..get("") }).status, 404);
+    for query in ["offset=minus", "scope=%zz", "scope=%e", "scope=%ff", "limit=3"] {
+        let response = ask(&mut host, get(query));
+        assert_eq!(response.status, 400, "{query}");
+        assert!(json(&response)["error"].is_string());
+    }
+}
+
+#[test]
+fn the_hosts_futures_are_answered_and_no_hook_is_made_async_by_them() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let response = ask(&mut host, get("chaos=ask"));
+    let text = String::from_utf8_lossy(&response.body);
+    assert!(text.contains("Unavailable") && text.contains("no llm service") && text.contains("[]"), "{text}");
+    assert!(is_admitted(&host.stream("a")));
+}
+
+#[test]
+fn hooks_go_on_beside_open_requests_which_are_bounded() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let open: Vec<_> = (0..32).map(|_| host.plugin.request(get("chaos=hang"), host.now)).collect();
+    assert!(host.plugin.take_responses().is_empty());
+    let refused = ask(&mut host, get(""));
+    assert_eq!(refused.status, 503);
+    let running = host.stream("a");
+    let waiting = host.stream("b");
+    assert!(is_admitted(&running) && is_waiting(&waiting));
+    host.end(running.id);
+    assert_eq!(host.admitted(), [waiting.id]);
+    host.plugin.turn(host.now);
+    assert!(host.plugin.take_responses().is_empty());
+
+    host.order("c", "trap");
+    let mut failed = host.plugin.take_responses();
+    failed.sort_unstable_by_key(|(id, _)| *id);
+    assert!(failed.iter().all(|(_, response)| response.status == 503));
+    assert_eq!(failed.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), open, "a trap answers them all, once");
+    assert_eq!(ask(&mut host, get("")).status, 200);
+}
+
+#[test]
+fn a_request_that_traps_or_loops_gets_503_and_costs_nobody_else_anything() {
+    for fault in ["trap", "loop", "eat"] {
+        let mut host = Host::new(chaos(), &limit(1, ""));
+        let running = host.stream("a");
+        let waiting = host.stream("b");
+        assert_eq!(ask(&mut host, get(&format!("chaos={fault}"))).status, 503, "{fault}");
+        assert_eq!((host.plugin.status().state, host.plugin.status().restarts), (State::Running, 1));
+        host.end(running.id);
+        assert_eq!(host.admitted(), [waiting.id], "{fault}");
+    }
+}
+
+#[test]
+fn without_a_component_requests_get_503() {
+    let mut host = Host::new(chaos(), r#"{"maxRestarts":0}"#);
+    host.order("a", "trap");
+    assert_eq!(ask(&mut host, get("")).status, 503);
+}
+
+#[test]
+fn a_status_that_is_none_becomes_502() {
+    let mut host = Host::new(chaos(), "{}");
+    assert_eq!(ask(&mut host, get("chaos=status:204")).status, 204);
+    for status in [0, 99, 101, 1_000, 65_535] {
+        assert_eq!(ask(&mut host, get(&format!("chaos=status:{status}"))).status, 502);
+    }
+}
