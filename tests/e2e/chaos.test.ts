@@ -27,7 +27,7 @@ async function withChaos(script: Script, chaos: string, test: (world: World, std
 describe('a component that fails again and again', { concurrency: 2 }, () => {
   const script = fanOut({ n: 8, holdMs: 200 });
 
-  for (const calls of [3, 7, 12]) {
+  for (const calls of [7, 12, 20]) {
     test(`a trap at every ${calls}th call loses neither those who run nor those who wait`, () =>
       withChaos(script, `trap-in:${calls}`, ({ server, home }, stderr) => {
         assert.match(stderr, /gen-limit: .*trap/i);

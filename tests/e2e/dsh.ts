@@ -140,8 +140,10 @@ export class Home {
   /** Resolves when the configuration that the plugin keeps as its last good one is as wanted. */
   async stored(what: string, reached: (config: unknown) => boolean): Promise<void> {
     const folder = join(this.dir, 'gen-limit');
-    const file = join(folder, `${this.profile}.${ROW}.json`);
-    const read = (): string => (existsSync(file) ? readFileSync(file, 'utf8') : 'null');
+    const read = (): string => {
+      const file = readdirSync(folder).find((name) => name.startsWith(`${this.profile}.`) && name.endsWith('.json'));
+      return file === undefined ? 'null' : readFileSync(join(folder, file), 'utf8');
+    };
     await mkdir(folder, { recursive: true, mode: 0o700 });
     await watched(folder, what, () => reached(JSON.parse(read())), read);
   }

@@ -121,6 +121,12 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
     return [...new Set([...this.#open].map((stream) => stream.session))].sort();
   }
 
+  /** The sessions that have a chat open now. */
+  get chatting(): string[] {
+    const chats = [...this.#open].filter((stream) => stream.purpose === 'chat');
+    return [...new Set(chats.map((stream) => stream.session))].sort();
+  }
+
   /** Whether no stream is open. */
   get idle(): boolean {
     return this.#open.size === 0;

@@ -39,11 +39,11 @@ async function remounted(dsh: Dsh, before: number | null): Promise<void> {
 /** Lets the four through one by one and checks that the line kept its order and the limit held. */
 async function servedInOrder({ server }: World, holds: Holds): Promise<void> {
   holds.release('A');
-  await server.until('the eldest waiter takes the seat', () => server.generating.length === 2 && server.completed('A'));
-  assert.deepEqual(server.generating, ['B', 'C']);
+  await server.until('the elder waiter takes the seat', () => server.chatting.length === 2 && server.completed('A'));
+  assert.deepEqual(server.chatting, ['B', 'C'], server.describe());
   holds.release('C');
-  await server.until('the next takes its place', () => server.generating.length === 2 && server.completed('C'));
-  assert.deepEqual(server.generating, ['B', 'D']);
+  await server.until('the next takes its place', () => server.chatting.length === 2 && server.completed('C'));
+  assert.deepEqual(server.chatting, ['B', 'D'], server.describe());
   holds.release('B');
   holds.release('D');
   await server.until('all four', () => ['A', 'B', 'C', 'D'].every((session) => server.completed(session)));

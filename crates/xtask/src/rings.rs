@@ -76,16 +76,14 @@ impl Ring {
                 let tools = tools::install(root)?;
                 components()?;
                 addon::build(root, addon::Profile::Dev)?;
-                let node = node_test(&tools, "host-shim/node/test/*.test.ts", &[])?;
-                let dsh = node_test(&tools, "host-shim/dsh/test/*.test.ts", &[])?;
-                Ok(node.and(dsh))
+                node_test(&tools, &["host-shim/node/test/*.test.ts", "host-shim/dsh/test/*.test.ts"])
             }
             Self::Dsh => {
                 let tools = tools::install(root)?;
                 components()?;
                 pack::build(root, addon::Profile::Dev)?;
                 // Each file keeps a harness or two running; more at once only wait for the processor.
-                node_test(&tools, "tests/e2e/*.test.ts", &["--test-concurrency=3"])
+                node_test(&tools, &["--test-concurrency=3", "tests/e2e/*.test.ts"])
             }
         }
     }
@@ -136,9 +134,9 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
     runner(&mut command, cargo_line)
 }
 
-fn node_test(tools: &Tools, pattern: &str, options: &[&str]) -> anyhow::Result<Count> {
+fn node_test(tools: &Tools, what: &[&str]) -> anyhow::Result<Count> {
     let mut command = tools.node();
-    command.args(["--test", "--test-reporter=spec", "--test-timeout=120000"]).args(options).arg(pattern);
+    command.args(["--test", "--test-reporter=spec", "--test-timeout=120000"]).args(what);
     runner(&mut command, node_line)
 }
 
