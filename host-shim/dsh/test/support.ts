@@ -307,6 +307,12 @@ export async function settled(): Promise<void> {
   for (let turn = 0; turn < 5; turn += 1) await setImmediate();
 }
 
+/** Lets the event loop turn until something is so; what never becomes so fails the test by its timeout. */
+export async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await setImmediate();
+  await settled();
+}
+
 export function fail(message: string): never {
   throw new Error(message);
 }

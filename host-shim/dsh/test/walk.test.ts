@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
-import { World, limit, settled } from './support.ts';
+import { World, limit, settled, until } from './support.ts';
 
 /** The consumer whose call is disturbed. */
 interface Subject {
@@ -50,12 +50,6 @@ const BEGINNINGS: Record<string, (world: World, ask: () => Subject) => Promise<S
 /** More microtasks than any of these paths has; the last step is a whole turn of the event loop. */
 const STEPS = 40;
 
-/** Nobody is told of a removal at once: the harness looks the same as before a replacement for a moment. */
-async function graceOver(): Promise<void> {
-  await new Promise((resolve) => setTimeout(resolve, 30));
-  await settled();
-}
-
 suite('walk', () => {
   for (const [beginning, begin] of Object.entries(BEGINNINGS)) {
     for (const [name, { happen, then }] of Object.entries(EVENTS)) {
@@ -78,9 +72,10 @@ suite('walk', () => {
 
           const reached = (session: string): number => world.let.filter((call) => call === session).length;
           const before = { b: reached('b'), c: reached('c') };
+          const { gate } = world;
           const happened = happen(world, subject);
-          await settled();
-          if (then === 'everybody proceeds') await graceOver();
+          if (then === 'everybody proceeds') await until(() => gate.limiter === undefined);
+          else await settled();
           const waits = beginning === 'it asks' && before.b === 0;
           const at = `${step} microtasks on`;
           switch (then) {

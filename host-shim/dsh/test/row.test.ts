@@ -1,0 +1,235 @@
+/** The life of a row and what its configuration becomes, on the harness's own loader. */
+import assert from 'node:assert/strict';
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { World, limit, settled, until, type Reading } from './support.ts';
+
+/** Two that generate and two that wait, at limit 2. */
+async function busy(): Promise<{ world: World; readings: Reading[] }> {
+  const world = await World.make({ config: limit(2) });
+  const readings = ['a', 'b', 'c', 'd'].map((session) => world.read(session));
+  await settled();
+  assert.deepEqual(world.backend.sessions, ['a', 'b']);
+  return { world, readings };
+}
+
+suite('life of a row', () => {
+  const CARRIED: Record<string, (world: World) => Promise<unknown>> = {
+    edited: (world) => world.edit(limit(2, { maxQueued: 10 })),
+    restarted: (world) => world.restart(),
+    replaced: (world) => world.replace(),
+    'restarted twice at once': (world) => Promise.all([world.restart(), world.restart()]),
+  };
+  for (const [what, happen] of Object.entries(CARRIED)) {
+    test(`B4 ${what} while two run and two wait: counts and line survive`, async () => {
+      const { world, readings } = await busy();
+      await using _ = world;
+      const happened = happen(world);
+      // Also whoever comes in the middle of it.
+      readings.push(world.read('e'));
+      await happened;
+      await settled();
+      assert.deepEqual(world.backend.sessions, ['a', 'b']);
+      assert.deepEqual({ occupancy: world.occupancy, waiting: world.waiting }, { occupancy: 2, waiting: 3 });
+      const order: Array<string | undefined> = [];
+      while (world.backend.open.length > 0) {
+        order.push(world.backend.open[0]?.session);
+        world.backend.open[0]?.end();
+        await settled();
+      }
+      assert.deepEqual(order, ['a', 'b', 'c', 'd', 'e']);
+      assert.deepEqual(await Promise.all(readings.map(({ done }) => done)), Array(5).fill(undefined));
+      assert.equal(world.occupancy, 0);
+    });
+  }
+
+  test('an edit is taken live: the plugin is not unloaded for it', async () => {
+    await using world = await World.make({ config: limit(1) });
+    let unloaded = 0;
+    world.ctx.on('internal/status', (fiber) => {
+      if (fiber.entry === world.entry && fiber.state === (5 as never)) unloaded += 1;
+    });
+    await world.edit(limit(2));
+    assert.equal(unloaded, 0);
+    assert.equal(world.stats.scopes[0]?.max, 2);
+    await world.restart();
+    await world.edit(limit(3));
+    assert.equal(unloaded, 1, 'by the restart');
+    assert.equal(world.stats.scopes[0]?.max, 3, 'an edit after a restart arrives once and whole');
+  });
+
+  for (const [what, happen] of Object.entries({
+    disabled: (world: World) => world.disable(),
+    removed: (world: World) => world.remove(),
+  })) {
+    test(`B4 ${what} while two run and two wait: everybody proceeds, and later calls are not limited`, async () => {
+      const { world } = await busy();
+      await using _ = world;
+      const { gate } = world;
+      await happen(world);
+      await until(() => gate.limiter === undefined);
+      world.read('e');
+      await settled();
+      assert.deepEqual(world.backend.sessions, ['a', 'b', 'c', 'd', 'e']);
+      assert.equal(gate.limiter, undefined);
+    });
+  }
+
+  test('a row that is disabled and enabled limits again', async () => {
+    const { world } = await busy();
+    await using _ = world;
+    const { gate } = world;
+    await world.disable();
+    await until(() => gate.limiter === undefined);
+    for (const call of world.backend.open) call.end();
+    await settled();
+    await world.ctx.loader.update('gen-limit', { disabled: null } as never);
+    await world.gate.ready;
+    for (const session of ['e', 'f', 'g']) world.read(session);
+    await settled();
+    assert.deepEqual(world.backend.sessions, ['e', 'f']);
+  });
+
+  test('B4 shut down while two run and two wait: they are cancelled and none reaches the backend', async () => {
+    const { world, readings } = await busy();
+    await using _ = world;
+    await world.shutDown();
+    await settled();
+    assert.deepEqual(world.let, ['a', 'b']);
+    for (const { done, chunks } of readings.slice(2)) {
+      assert.equal(await done, undefined);
+      assert.equal(chunks.length, 1);
+      const [chunk] = chunks;
+      assert(chunk?.type === 'finish');
+      assert.equal(chunk.reason.kind, 'aborted');
+    }
+  });
+
+  test('what may be the first half of a replacement is waited for, for at most 250 ms', async (t) => {
+    const { world } = await busy();
+    await using _ = world;
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    let now = performance.now();
+    t.mock.method(performance, 'now', () => now);
+    const pass = async (ms: number): Promise<void> => {
+      now += ms;
+      t.mock.timers.tick(ms);
+      await settled();
+    };
+    // What the loader does first when a row's module changes.
+    await world.entry._dispose();
+    await pass(240);
+    assert.deepEqual(world.backend.sessions, ['a', 'b']);
+    await pass(10);
+    assert.deepEqual(world.backend.sessions, ['a', 'b', 'c', 'd']);
+  });
+});
+
+suite('configuration', () => {
+  const stored = (world: World): string => join(world.home, 'gen-limit', 'default.gen-limit.json');
+
+  test('one line at the start says what is enforced', async () => {
+    const limits = [{ provider: 'box', model: '*', max: 1 }, { provider: 'box', model: 'm', max: 3 }, { provider: 'x', model: 'y', max: -1 }];
+    await using world = await World.make({ config: { limits } });
+    assert.equal(world.stderr.length, 1);
+    assert.match(world.stderr[0] ?? '', /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; .*box\/m max 3.*box\/\* max 1\n$/u);
+    assert.doesNotMatch(world.stderr[0] ?? '', /x\/y/u);
+  });
+
+  test('one line at the start says that nothing is enforced', async () => {
+    for (const config of [undefined, {}, { limits: [] }]) {
+      await using world = await World.make({ config });
+      assert.match(world.stderr.join(''), /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; inactive: no limits set\n$/u);
+    }
+  });
+
+  const WRONG: Array<[string, unknown]> = [
+    ['"abc"', 'abc'], ['"2 sessions"', '2 sessions'], ['1e400', Infinity], ['{}', {}], ['null', null], ['""', ''], ['false', false],
+    ['[]', []], ['0.4', 0.4], ['-0.2', -0.2], ['true', true], ['[5]', [5]], ['"0x10"', '0x10'], ['NaN', NaN], ['-2', -2],
+    ['4294967296', 4_294_967_296],
+  ];
+  test('a wrong max is told with row and field and changes nothing', async () => {
+    await using world = await World.make({ config: limit(1) });
+    for (const [name, max] of WRONG) {
+      world.stderr.length = 0;
+      await world.edit(limit(max));
+      assert.match(world.stderr.join(''), /limits\[0\]\.max/u, name);
+      assert.match(world.stderr.join(''), /last good configuration/u, name);
+      assert.equal(world.stats.scopes[0]?.max, 1, name);
+    }
+    for (const row of [{ provider: 'box', model: '*' }, { provider: 'box', model: '*', maximum: 3 }]) {
+      world.stderr.length = 0;
+      await world.edit({ limits: [row] });
+      assert.match(world.stderr.join(''), /limits\[0\]/u);
+      assert.equal(world.stats.scopes[0]?.max, 1);
+    }
+    assert.deepEqual(JSON.parse(readFileSync(stored(world), 'utf8')), limit(1));
+  });
+
+  test('what JSON cannot say is shown as it was written', async () => {
+    await using world = await World.make({ config: limit(1) });
+    await world.edit(limit(Infinity));
+    assert.match(world.stderr.join(''), /Infinity/u);
+  });
+
+  test('B10 two rows for one scope are an error', async () => {
+    await using world = await World.make({ config: { limits: [...limit(1)['limits'] as never[], ...limit(2)['limits'] as never[]] } });
+    assert.match(world.stderr.join(''), /limits\[1\]/u);
+  });
+
+  test('without a last good configuration the valid rows are in force', async () => {
+    const config = { limits: [{ provider: 'box', model: '*', max: 1 }, { provider: 'other', model: '*', max: 'two' }] };
+    await using world = await World.make({ config });
+    assert.match(world.stderr.join(''), /limits\[1\]\.max.*what is valid of the row is in force/u);
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    assert.deepEqual(world.backend.sessions, ['a']);
+  });
+
+  test('a configuration that is no object at all does not keep the harness from starting', async () => {
+    for (const config of ['limits', 3, [1], true]) {
+      await using world = await World.make({ config });
+      world.backend.onCall = (call) => call.end();
+      assert.equal(await world.read('a').done, undefined);
+      assert.notEqual(world.stderr.length, 0);
+    }
+  });
+
+  test('the last good configuration survives a restart of the harness and is its owner\'s alone', async () => {
+    const first = await World.make({ config: limit(1) });
+    assert.equal(statSync(stored(first)).mode & 0o777, 0o600);
+    await first[Symbol.asyncDispose]();
+    await using world = await World.make({ config: limit('one'), home: first.home });
+    assert.match(world.stderr.join(''), /limits\[0\]\.max.*last good configuration is in force/u);
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    assert.deepEqual(world.backend.sessions, ['a']);
+  });
+
+  test('a last good configuration that has been damaged is not used', async () => {
+    const first = await World.make({ config: limit(1) });
+    await first[Symbol.asyncDispose]();
+    writeFileSync(stored(first), '{"limits": [{"prov');
+    await using world = await World.make({ config: limit('one'), home: first.home });
+    assert.match(world.stderr.join(''), /what is valid of the row is in force/u);
+  });
+
+  test('a row that is right again is taken and told', async () => {
+    await using world = await World.make({ config: limit('one') });
+    world.stderr.length = 0;
+    await world.edit(limit(1));
+    assert.match(world.stderr.join(''), /box\/\* max 1/u);
+  });
+
+  test('a home that cannot be written is told and limits nothing less', async () => {
+    await using world = await World.make({ config: limit(1) });
+    // A file where the folder should be cannot be written into, not even by root.
+    const other = join(world.home, 'file');
+    writeFileSync(other, '');
+    chmodSync(other, 0o400);
+    await using second = await World.make({ config: limit(1), home: other });
+    assert.match(second.stderr.join(''), /could not be stored/u);
+    assert.equal(second.stats.scopes[0]?.max, 1);
+  });
+});
