@@ -196,7 +196,7 @@ export class World {
     }) as typeof process.stderr.write;
   }
 
-  protected async start({ config, parts, options }: Making): Promise<void> {
+  async start({ config, parts, options }: Making): Promise<void> {
     await this.ctx.plugin(Loader as never, {} as never);
     await this.ctx.plugin(LlmRuntime);
     this.ctx.llm.registerAdapter(['box', 'other'], this.backend);

@@ -1,0 +1,167 @@
+/** What goes wrong: parts that are missing or foreign, a component that traps, loops or eats memory, a slow start. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { PARTS, World, limit, settled } from './support.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'gen-limit-parts-'));
+const CHAOS = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
+
+function file(name: string, content: string | Uint8Array): string {
+  const path = join(folder, name);
+  writeFileSync(path, content);
+  return path;
+}
+
+suite('parts that cannot be used', () => {
+  const whole = readFileSync(PARTS.component);
+  const PARTS_WRONG: Record<string, [parts: Partial<typeof PARTS>, told: RegExp]> = {
+    'a missing component': [{ component: join(folder, 'nowhere.wasm') }, /nowhere\.wasm.*cannot be read.*expected a component of package dsh:plugin/u],
+    'a truncated component': [{ component: file('half.wasm', whole.subarray(0, whole.length / 2)) }, /half\.wasm.*not a valid component.*truncated/u],
+    'an empty component': [{ component: file('empty.wasm', '') }, /empty\.wasm.*not WebAssembly/u],
+    'a foreign file for a component': [{ component: file('page.wasm', '<!doctype html>') }, /page\.wasm.*not WebAssembly.*<!doctyp.*expected/u],
+    'a core module for a component': [{ component: file('core.wasm', Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0)) }, /core\.wasm.*core module, expected a component/u],
+    'a missing addon': [{ addon: join(folder, 'nowhere.node') }, /nowhere\.node.*expected the native addon for [\w-]+ there.*install/u],
+    'a foreign file for an addon': [{ addon: file('page.node', '<!doctype html>') }, /page\.node.*expected the native addon.*install/u],
+    'another module for an addon': [{ addon: file('other.cjs', 'module.exports = {}') }, /other\.cjs.*expected the addon of gen-limit.*install/u],
+    'an addon of another version': [
+      { addon: file('old.cjs', 'module.exports = { Limiter: class {}, Component: class {}, version: () => "0.0.9" }') },
+      /old\.cjs.*expected the addon of version 0\.1\.0, found 0\.0\.9/u,
+    ],
+  };
+  for (const [what, [parts, told]] of Object.entries(PARTS_WRONG)) {
+    test(`${what} is named, the harness starts, and onFailure decides`, async () => {
+      for (const onFailure of ['open', 'closed', 'Closed']) {
+        await using world = await World.make({ config: limit(1, { onFailure }), parts });
+        assert.match(world.stderr.join(''), told);
+        world.backend.onCall = (call) => call.end();
+        const { chunks, done } = world.read('a');
+        assert.equal(await done, undefined);
+        const last = chunks.at(-1);
+        assert(last?.type === 'finish');
+        if (onFailure === 'closed') {
+          assert(last.reason.kind === 'error');
+          assert.equal(last.reason.failure.code, 'GEN_LIMITER_UNAVAILABLE');
+          assert.deepEqual(world.let, []);
+        } else {
+          assert.equal(last.reason.kind, 'stop');
+        }
+      }
+    });
+  }
+
+  test('onFailure is taken live also without a component', async () => {
+    await using world = await World.make({ config: limit(1), parts: { component: join(folder, 'nowhere.wasm') } });
+    await world.edit(limit(1, { onFailure: 'closed' }));
+    await world.read('a').done;
+    assert.deepEqual(world.let, []);
+  });
+});
+
+suite('a slow start', () => {
+  test('calls that come while the component loads wait for it, in their order', async () => {
+    const world = new World();
+    await using _ = world;
+    const started = world.start({ config: limit(1) });
+    // The row is mounted a few turns before the component is there.
+    while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
+    for (const session of ['a', 'b', 'c']) world.read(session);
+    const gone = world.read('gone');
+    const reason = new Error('no time');
+    gone.controller.abort(reason);
+    const left = world.stream('left')[Symbol.asyncIterator]();
+    const step = left.next();
+    assert.equal(world.gate.loading, true);
+    assert.deepEqual(await left.return?.(), { done: true, value: undefined });
+    assert.deepEqual(await step, { done: true, value: undefined });
+    assert.equal(await gone.done, reason);
+    assert.deepEqual(world.let, []);
+    await started;
+    await settled();
+    assert.deepEqual(world.let, ['a']);
+    assert.equal(world.waiting, 2);
+    for (const session of ['a', 'b', 'c']) {
+      world.backend.of(session).end();
+      await settled();
+    }
+  });
+
+  for (const [what, happen, through] of [
+    ['a harness that shuts down while the component loads cancels those who wait for it', (world: World) => world.shutDown(), []],
+    ['a row that is disabled while the component loads lets those proceed who wait for it', (world: World) => world.disable(), ['a']],
+  ] as const) {
+    test(what, async () => {
+      const world = new World();
+      await using _ = world;
+      // A copy is another file, so it is compiled again.
+      const component = file(`slow-${through.length}.wasm`, readFileSync(PARTS.component));
+      const started = world.start({ config: limit(0), parts: { component } });
+      while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
+      const { gate } = world;
+      world.backend.onCall = (call) => call.end();
+      const a = world.read('a');
+      assert.equal(gate.loading, true);
+      await happen(world);
+      await started;
+      assert.equal(await a.done, undefined);
+      assert.deepEqual(world.let, through);
+    });
+  }
+});
+
+suite('a component that fails', () => {
+  // Every instance fails again after so many calls, of which it needs some to come to work.
+  const FIRST = 8;
+
+  for (const fault of ['trap', 'loop', 'eat']) {
+    test(`one that ${fault}s loses no live call and no waiter, and the harness keeps answering`, async () => {
+      for (let after = FIRST; after < FIRST + 6; after += 1) {
+        await using world = await World.make({ config: limit(2, { chaos: `${fault}-in:${after}`, maxRestarts: 50 }), parts: CHAOS });
+        const readings = Array.from({ length: 6 }, (_, n) => world.read(`s${n}`));
+        await settled();
+        const order: Array<string | undefined> = [];
+        for (let turn = 0; turn < 12 && world.backend.open.length > 0; turn += 1) {
+          order.push(world.backend.open[0]?.session);
+          world.backend.open[0]?.end();
+          await settled();
+        }
+        const at = `${fault} in ${after}: ${world.stderr.join('')}`;
+        assert.deepEqual(await Promise.all(readings.map(({ done }) => done)), Array(6).fill(undefined), at);
+        assert.deepEqual(order.toSorted(), ['s0', 's1', 's2', 's3', 's4', 's5'], at);
+        const { live, waiting, restarts } = world.gate.limiter?.status() ?? assert.fail(at);
+        assert.deepEqual({ live, waiting }, { live: 0, waiting: 0 }, at);
+        assert.notEqual(restarts, 0, at);
+        // The call that loops is not asked again: onFailure lets that one pass.
+        if (fault !== 'loop') assert.equal(world.backend.peakSessions, 2, at);
+      }
+    });
+  }
+
+  for (const [onFailure, through] of [['open', 5], ['closed', 0]] as const) {
+    test(`one that fails again and again leaves it to onFailure: ${onFailure}`, async () => {
+      const config = limit(1, { chaos: `trap-in:${FIRST}`, maxRestarts: 1, onFailure });
+      await using world = await World.make({ config, parts: CHAOS });
+      const readings = Array.from({ length: 20 }, (_, n) => world.read(`s${n}`));
+      await settled();
+      const { state } = world.gate.limiter?.status() ?? assert.fail(world.stderr.join(''));
+      assert.equal(state, onFailure === 'open' ? 'failed-open' : 'failed-closed');
+      const before = world.let.length;
+      const later = Array.from({ length: 5 }, (_, n) => world.read(`later${n}`));
+      await settled();
+      assert.equal(world.let.length - before, through);
+      if (onFailure === 'closed') {
+        for (const { chunks } of later) {
+          const [chunk] = chunks;
+          assert(chunk?.type === 'finish' && chunk.reason.kind === 'error');
+          assert.equal(chunk.reason.failure.code, 'GEN_LIMITER_UNAVAILABLE');
+        }
+      }
+      assert.ok(world.stderr.some((line) => line.includes('FAILED')), world.stderr.join(''));
+      world.backend.onCall = (call) => call.end();
+      for (const call of world.backend.open) call.end();
+      assert.deepEqual(await Promise.all(readings.map(({ done }) => done)), Array(20).fill(undefined), 'nobody is forgotten');
+    });
+  }
+});
