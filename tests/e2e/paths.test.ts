@@ -23,7 +23,7 @@ async function toolCallMeetsFullHouse(call: ToolCall, kind: 'stream' | 'spawn'):
   const holds = new Holds();
   holds.release('child');
   const script = holding(holds, ({ session, purpose, delegated }) =>
-    session === 'B' && purpose === 'chat' && !delegated ? { calls: [call], ...holds.until('B') } : undefined,
+    session === 'B' && purpose === 'chat' && !delegated ? { calls: [call] } : undefined,
   );
   await inWorld({ script, config: limit(1) }, async (world) => {
     const { server, home } = world;

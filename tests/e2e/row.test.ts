@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
 import { type Dsh, limit, NAME, PACKAGE, type Patch, PROBE, ROW } from './dsh.ts';
-import { Holds, inWorld, twoAndTwo, type World } from './scenario.ts';
+import type { Arrival, Reply } from './model-server.ts';
+import { holding, Holds, inWorld, twoAndTwo, type World } from './scenario.ts';
 
 const packages = [PACKAGE, PROBE];
 
@@ -17,9 +18,10 @@ function inserted(more: Patch = {}): Patch[] {
 /** Runs `test` with A and B generating and C and D waiting at a limit of 2. */
 async function amid(
   test: (world: World, dsh: Dsh, holds: Holds, ids: Readonly<Record<string, string>>) => Promise<void>,
+  answer: (arrival: Arrival) => Reply | undefined = () => undefined,
 ): Promise<void> {
   const holds = new Holds();
-  await inWorld({ script: holds.script, packages, patches: inserted() }, async (world) => {
+  await inWorld({ script: holding(holds, answer), packages, patches: inserted() }, async (world) => {
     await world.home.ownRow();
     const dsh = await world.web();
     const { ids } = await twoAndTwo(world, dsh);
@@ -132,17 +134,38 @@ describe('two generate, two wait', { concurrency: 2 }, () => {
     }));
 });
 
-test('two generate, two wait: giving up a waiter takes it out of the line, giving up a holder frees its seat', () =>
-  amid(async ({ server, home }, dsh, holds, ids) => {
-    await dsh.call('session.cancel', { sessionId: ids['C'] });
-    await home.traced('withdrawal of C', (trace) =>
-      trace.some((line) => line.event === 'finish' && line.session === ids['C'] && line.result === 'cancelled'),
-    );
-    await dsh.call('session.cancel', { sessionId: ids['A'] });
-    await server.until('D takes the seat', () => server.generating.includes('D'));
-    assert.deepEqual(server.generating, ['B', 'D']);
-    holds.release('B');
-    holds.release('D');
-    await server.until('both', () => server.completed('B') && server.completed('D') && server.idle);
-    assert.deepEqual(server.of('C', 'chat'), []);
-  }));
+describe('two generate, two wait: one of them is gone', { concurrency: 2 }, () => {
+  test('a waiter that is given up leaves the line, a holder that is given up frees its seat', () =>
+    amid(async ({ server, home }, dsh, holds, ids) => {
+      await dsh.call('session.cancel', { sessionId: ids['C'] });
+      await home.traced('withdrawal of C', (trace) =>
+        trace.some((line) => line.event === 'finish' && line.session === ids['C'] && line.result === 'cancelled'),
+      );
+      await dsh.call('session.cancel', { sessionId: ids['A'] });
+      await server.until('D takes the seat', () => server.chatting.includes('D'));
+      assert.deepEqual(server.chatting, ['B', 'D']);
+      holds.release('B');
+      holds.release('D');
+      await server.until('both', () => server.completed('B') && server.completed('D') && server.idle);
+      assert.deepEqual(server.of('C', 'chat'), []);
+    }));
+
+  test('a stream that breaks hands its seat to the line, and its retry stands behind it', () =>
+    amid(
+      async ({ server }, _dsh, holds) => {
+        holds.release('A');
+        await server.until('C takes the seat', () => server.chatting.includes('C'));
+        assert.equal(server.of('A', 'chat')[0]?.outcome, 'failed');
+        assert.deepEqual(server.chatting, ['B', 'C']);
+        holds.release('B');
+        await server.until('D comes before the retry', () => server.chatting.includes('D'));
+        assert.deepEqual(server.chatting, ['C', 'D']);
+        holds.release('C');
+        holds.release('D');
+        await server.until('the retry', () => server.completed('A') && server.idle);
+        assert.equal(server.peakSessions, 2);
+      },
+      ({ session, purpose, turn }) =>
+        session === 'A' && purpose === 'chat' && turn === 0 ? { text: 'half', ending: 'disconnect' } : undefined,
+    ));
+});

@@ -80,9 +80,9 @@ export class Holds {
   }
 }
 
-/** A script like that of [`Holds`], but where `answer` has something of its own to say. */
+/** The script of `holds`, with what `answer` has to say in place of its texts; chats are held all the same. */
 export function holding(holds: Holds, answer: (arrival: Arrival) => Reply | undefined): Script {
-  return (arrival) => answer(arrival) ?? holds.script(arrival);
+  return (arrival) => ({ ...holds.script(arrival), ...answer(arrival) });
 }
 
 /** Two sessions that generate and two that wait, in a running harness whose limit is 2. */
