@@ -34,6 +34,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// The words of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let words =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the addon panicked: {}", words.unwrap_or("no message"))
 }

@@ -382,8 +382,12 @@ impl Limiter {
             (None, None) => None,
             _ => return Err(bad("model", "expected together with `provider`, or neither of them")),
         };
-        let call =
-            runtime::ToolCall { tool: tool.get("tool")?, session: session.get("session")?, route, extra: Vec::new() };
+        let call = runtime::ToolCall {
+            tool: tool.get("tool")?,
+            session: session.get("session")?,
+            route,
+            extra: Vec::new(),
+        };
         self.guard(|inner| {
             let started = inner.plugin.start_tool(call, inner.clock.now());
             Ok(inner.answer(started))
@@ -540,7 +544,10 @@ impl Limiter {
     pub fn replace(&mut self, component: Arg<ClassInstance<'_, Component>>) -> Result<f64> {
         let component = component.get("component")?.0.clone();
         self.guard(|inner| {
-            inner.plugin.replace(component, inner.clock.now()).map_err(|error| Error::new(Code::Start, error))?;
+            inner
+                .plugin
+                .replace(component, inner.clock.now())
+                .map_err(|error| Error::new(Code::Start, error))?;
             Ok(inner.bits() as f64)
         })
     }
@@ -572,7 +579,10 @@ impl Limiter {
         let ms = ms.integer("ms")?;
         self.guard(|inner| {
             let Clock::Manual(now) = &mut inner.clock else {
-                return Err(bad("ms", "this limiter follows the machine's clock; make it with `manualClock`"));
+                return Err(bad(
+                    "ms",
+                    "this limiter follows the machine's clock; make it with `manualClock`",
+                ));
             };
             *now += ms;
             inner.plugin.tick(inner.clock.now());

@@ -1,0 +1,33 @@
+/** What the plugin says of a harness that is not as it expects. */
+import assert from 'node:assert/strict';
+import { suite, test } from 'node:test';
+import { NEEDS, childRoute, olderThan, tooOld } from '../src/compat/harness.ts';
+
+suite('versions', () => {
+  test('they are ordered as semantic versions are', () => {
+    const order = ['0.0.9', '0.1.0-alpha', '0.1.0-rc.6', '0.1.0-rc.8', '0.1.0-rc.10', '0.1.0', '0.1.5-rc.2', '0.2.1-rc.2', '22.9.0', '22.19.0', '24.0.0'];
+    order.forEach((a, x) => order.forEach((b, y) => assert.equal(olderThan(a, b), x < y, `${a} older than ${b}`)));
+    assert.equal(olderThan('22.19.0+build', '22.19.0'), false);
+  });
+
+  test('a Node that is too old is named with the version needed', () => {
+    assert.match(tooOld('20.20.2', undefined) ?? '', /Node 20\.20\.2.*22\.19\.0/u);
+  });
+
+  test('a dsh that is too old is named with the version needed', () => {
+    assert.match(tooOld(NEEDS.node, '0.1.0-rc.6') ?? '', /dsh 0\.1\.0-rc\.6.*0\.1\.0-rc\.8/u);
+  });
+
+  test('what is new enough, or does not tell its version, is taken', () => {
+    for (const dsh of [NEEDS.dsh, '0.1.0', '0.2.1-rc.2', undefined]) assert.equal(tooOld(NEEDS.node, dsh), undefined);
+    assert.equal(tooOld(), undefined, 'this very Node');
+  });
+});
+
+suite('a child\'s route', () => {
+  test('is its parent\'s, and unknown without one', () => {
+    const of = (agent: unknown): unknown => childRoute({ agent } as never);
+    assert.deepEqual(of({ options: { provider: 'p', model: 'm', maxTokens: 5 } }), { provider: 'p', model: 'm' });
+    for (const agent of [undefined, { options: {} }, { options: { provider: 'p' } }, { options: { model: 'm' } }]) assert.equal(of(agent), undefined);
+  });
+});
