@@ -15,7 +15,6 @@
 //! | `status:N` | (requests) answers with that status |
 
 use std::cell::Cell;
-use std::future;
 use std::hint::black_box;
 
 use crate::bindings::dsh::plugin::log::{Level, log};
@@ -26,6 +25,7 @@ use crate::bindings::exports::dsh::plugin::pools::Need;
 use crate::bindings::exports::dsh::plugin::routes::{Request, Response};
 use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use crate::bindings::wit_future;
+use crate::gate::Decision;
 use crate::host::Component;
 
 const KEY: &str = "chaos";
@@ -196,7 +196,12 @@ impl routes::Guest for Chaos {
         request.query.clear();
         match order.as_str() {
             "ask" => answer(200, &ask().await),
-            "hang" => future::pending().await,
+            "hang" => {
+                let (writer, never) = wit_future::new(|| Ok(()));
+                std::mem::forget(writer);
+                let _: Decision = never.await;
+                answer(200, "")
+            }
             order => match order.strip_prefix("status:").and_then(|status| status.parse().ok()) {
                 Some(status) => answer(status, ""),
                 None => {

@@ -50,7 +50,16 @@ pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
     step(&format!("building {}", variant.file()), || {
         install_target(root)?;
         let mut compile = cargo(root);
-        compile.args(["build", "--quiet", "--package", "gen-limit", "--target", TARGET, "--profile", PROFILE]);
+        compile.args([
+            "build",
+            "--quiet",
+            "--package",
+            "gen-limit",
+            "--target",
+            TARGET,
+            "--profile",
+            PROFILE,
+        ]);
         run(compile.args(variant.features()))?;
 
         let module = root.join("target").join(TARGET).join(PROFILE).join("gen_limit.wasm");

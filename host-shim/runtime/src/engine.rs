@@ -14,14 +14,15 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{InstancePre, Linker};
 use wasmtime::{Config, Engine};
 
-use crate::LoadError;
+use crate::instance::Instance;
+use crate::{Limits, LoadError};
 use crate::bindings::exports::dsh::plugin as exports;
 use crate::host::{self, State};
 use crate::inspect::{self, World};
 use crate::ticker::Ticker;
 
-/// Addresses reserved for a memory; what a memory may grow to without being moved.
-pub(crate) const MEMORY_RESERVATION: usize = 64 << 20;
+/// Addresses reserved for a memory, which it can grow into without being moved; addresses only, pages come with use.
+pub(crate) const MEMORY_RESERVATION: usize = 256 << 20;
 
 /// The engine and its clock. Cheap to clone; one per process is enough.
 #[derive(Clone)]
@@ -70,7 +71,11 @@ impl Runtime {
         let pre = self.linker.instantiate_pre(&compiled).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
         let exports = Indices::new(&pre, world).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
         let sha256 = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Component(Arc::new(Loaded { pre, exports, sha256, size: bytes.len() })))
+        let component = Component(Arc::new(Loaded { pre, exports, sha256, size: bytes.len() }));
+        // The types of exports are compared with the contract's when an instance is made, so make one.
+        Instance::new(self, &component, &Limits::default())
+            .map_err(|fault| LoadError::Mismatch { reason: fault.to_string() })?;
+        Ok(component)
     }
 
     /// [`load`](Self::load) from a file.

@@ -22,6 +22,7 @@ use serde_json::json;
 
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
 use crate::config::{Config, OnFailure};
+use crate::engine::MEMORY_RESERVATION;
 use crate::instance::Instance;
 use crate::log::{Level, LogLine};
 use crate::outbox::Outbox;
@@ -50,7 +51,8 @@ const ATTEMPTS: u32 = 2;
 /// What one instance may use.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Memory, all linear memories together, in bytes.
+    /// Memory, all linear memories together, in bytes. The default holds the greatest `maxWaiting`, 200 000, with sessions and
+    /// routes of usual length.
     pub memory_bytes: usize,
     /// Ticks of 10 ms after which a call that has not returned is overdue.
     pub call_ticks: u64,
@@ -63,7 +65,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_bytes: 64 << 20, call_ticks: 5, handles: 262_144, open_requests: 32 }
+        Self { memory_bytes: MEMORY_RESERVATION, call_ticks: 5, handles: 262_144, open_requests: 32 }
     }
 }
 

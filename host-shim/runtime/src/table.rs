@@ -141,7 +141,7 @@ impl Table {
         true
     }
 
-    /// A call ended or was given up. The hook to tell, unless this is a repetition or an unknown id.
+    /// A call ended or was given up. The hook to tell; none if nobody remembers the id.
     pub(crate) fn finish(&mut self, id: CallId, now: Instant) -> Option<Hook> {
         let entry = self.calls.get_mut(&id)?;
         let hook = Hook::of(&entry.call);
@@ -154,7 +154,8 @@ impl Table {
                 return Some(hook);
             }
             Stage::Live { .. } | Stage::Parent => self.live -= 1,
-            Stage::Ended { .. } => return None,
+            // A repetition; it may say of a returned tool call that it failed after all.
+            Stage::Ended { .. } => return Some(hook),
         }
         self.calls.remove(&id);
         Some(hook)

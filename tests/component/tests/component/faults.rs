@@ -33,7 +33,11 @@ fn history(host: &mut Host) -> Vec<Told> {
         told.push(note(host, "pass"));
         host.end(spawn.id);
         told.push(note(host, "end of spawn"));
-        host.plugin.configure(&limit(1 + (round as i64 % 2), CONFIG), Mode::Strict, host.now).expect("it is valid");
+        let config = limit(1 + (round as i64 % 2), CONFIG);
+        if host.plugin.configure(&config, Mode::Strict, host.now).is_err() {
+            // It was stopped over it; whoever configures may say it again.
+            host.plugin.configure(&config, Mode::Strict, host.now).expect("it is valid");
+        }
         told.push(note(host, "configure"));
     }
     for id in ids {
@@ -277,11 +281,11 @@ fn a_configuration_that_traps_is_refused_and_the_last_one_stays() {
 fn a_flood_of_lines_is_cut_and_counted() {
     let mut host = Host::new(chaos(), "{}");
     host.log();
-    assert!(is_admitted(&host.order("a", "flood:50000")));
+    assert!(is_admitted(&host.order("a", "flood:5000")));
     let lines = host.plugin.take_log();
     assert!(lines.len() <= 257, "{}", lines.len());
     let last = &lines[lines.len() - 1].message;
-    assert!(last.contains(&format!("{} lines dropped", 50_000 - (lines.len() - 1))), "{last}");
+    assert!(last.contains(&format!("{} lines dropped", 5_000 - (lines.len() - 1))), "{last}");
     assert_eq!(host.plugin.status().restarts, 0);
 }
 
