@@ -86,9 +86,8 @@ export class Gate {
     this.#ending = ending;
     this.#trace = trace;
     this.#closed = closed;
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.ready = promise;
-    this.#setReady = resolve;
+    this.#setReady = () => undefined;
+    this.ready = new Promise((resolve) => (this.#setReady = resolve));
   }
 
   /** Whether calls still have to wait for `ready`. */
@@ -113,7 +112,7 @@ export class Gate {
 
   set closed(closed: boolean) {
     this.#closed = closed;
-    if (this.#mode === 'open' || this.#mode === 'closed') this.#mode = closed ? 'closed' : 'open';
+    if (this.failed) this.#mode = closed ? 'closed' : 'open';
   }
 
   /** Where to report from now on: the row's newest context. */
@@ -121,20 +120,24 @@ export class Gate {
     this.#report = report;
   }
 
-  /** The component is there and decides. */
+  /** Whether there was no component to be had: it may be tried again. */
+  get failed(): boolean {
+    return this.#mode === 'open' || this.#mode === 'closed';
+  }
+
+  /** The component is there and decides. What `onFailure` let pass before stays uncounted. */
   open(limiter: Limiter): void {
-    if (this.#mode !== 'loading') return;
+    if (!this.loading && !this.failed) return;
     this.#limiter = limiter;
     this.#mode = 'component';
     this.refresh();
     this.#setReady();
   }
 
-  /** There will be no component: `onFailure` decides. */
+  /** There is no component, or none any more: `onFailure` decides, also for those who wait. */
   fail(): void {
-    if (this.#mode !== 'loading') return;
-    this.#mode = this.#closed ? 'closed' : 'open';
-    this.#setReady();
+    if (this.#mode !== 'loading' && this.#mode !== 'component') return;
+    this.#leaveTo(this.#closed ? 'closed' : 'open');
   }
 
   /** Asks the component again for what may have changed with its configuration. */
@@ -158,19 +161,21 @@ export class Gate {
 
   #start(info: CallInfo, ask: (limiter: Limiter) => number): Entry {
     const limiter = this.#limiter;
-    if (limiter === undefined || this.#mode !== 'component') return { id: UNCOUNTED, decision: this.#withoutComponent() };
+    if (limiter === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
     let answer: number;
     try {
       answer = ask(limiter);
     } catch (error) {
       this.#complain(error);
-      return { id: UNCOUNTED, decision: this.#closed ? unavailable(error) : ADMITTED };
+      return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
     }
     const bits = answer % SPAN;
     const id = (answer - bits) / SPAN;
     let decision: Decision | Promise<Decision> = ADMITTED;
     if ((bits & WAITS) !== 0) {
       decision = new Promise((resolve) => this.#waiting.set(id, resolve));
+      // A process in which somebody waits has something to live for.
+      this.#timer?.ref();
       this.#trace?.wait(id, info);
     } else if ((bits & DENIED) !== 0) {
       const refusal = limiter.refusal() ?? { code: UNAVAILABLE, message: 'refused without a reason' };
@@ -188,7 +193,7 @@ export class Gate {
     if (this.#ending()) return SHUT_DOWN;
     switch (this.#mode) {
       case 'closed':
-        return unavailable('the component could not be loaded');
+        return unavailable();
       case 'cancelled':
         return SHUT_DOWN;
       default:
@@ -253,42 +258,46 @@ export class Gate {
       this.#operate((limiter) => limiter.tick());
       if (this.#timer === undefined) this.#schedule(limiter);
     }, Math.min(delay, MAX_DELAY));
-    this.#timer.unref();
+    if (this.#waiting.size === 0) this.#timer.unref();
   }
 
   /** The row is gone: no plugin, no limit. Everybody who waits proceeds. */
   release(): void {
-    this.#close('released', ADMITTED);
+    this.#leaveTo('released');
   }
 
   /** The harness shuts down: nobody who waits may reach a backend any more. */
   cancel(): void {
-    this.#close('cancelled', SHUT_DOWN);
+    this.#leaveTo('cancelled');
   }
 
-  #close(mode: 'released' | 'cancelled', decision: Decision): void {
+  /** Parts with the component, for everybody. */
+  #leaveTo(mode: Exclude<Mode, 'loading' | 'component'>): void {
     if (this.#mode === 'released' || this.#mode === 'cancelled') return;
     this.#mode = mode;
-    if (this.#limiter !== undefined) this.#trace?.stats(this.#limiter);
-    this.#limiter = undefined;
-    this.#setReady();
     clearTimeout(this.#timer);
+    const limiter = this.#limiter;
+    this.#limiter = undefined;
+    if (limiter !== undefined) this.#trace?.stats(limiter);
+    this.#setReady();
     const waiting = [...this.#waiting.values()];
     this.#waiting.clear();
+    const decision = this.#withoutComponent();
     for (const resolve of waiting) resolve(decision);
   }
 
-  /** A fault of the addon itself is told once; `onFailure` decides meanwhile. */
+  /** A fault of the addon itself. One call it cannot decide is `onFailure`'s; after a panic it decides none. */
   #complain(error: unknown): void {
-    if (this.#broken) return;
+    if (error instanceof Error && 'code' in error && error.code === 'GEN_LIMIT_PANIC') this.fail();
+    else if (this.#broken) return;
     this.#broken = true;
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
   }
 }
 
-function unavailable(reason: unknown): Decision {
-  const message = `gen-limit cannot decide (${describe(reason)}) and onFailure is "closed"; see the harness's stderr`;
+function unavailable(): Decision {
+  const message = 'gen-limit has no component to decide and its onFailure is "closed"; why is told on the harness\'s stderr';
   return { kind: 'refused', refusal: { code: UNAVAILABLE, message } };
 }
 

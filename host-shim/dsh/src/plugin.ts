@@ -41,21 +41,26 @@ class Plugin implements Living {
   #good = false;
   #listeners: Array<() => unknown>;
   #within = new AsyncLocalStorage<number>();
+  #parts: Parts;
 
   constructor(ctx: Context, config: unknown, parts: Parts) {
+    this.#parts = parts;
     this.#say = reporter(ctx);
     this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
     const { root } = ctx;
     this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config), () => isEnding(root));
     this.#spawns = new Spawns(this.gate);
     this.#listeners = this.#listen(root);
-    void this.#load(parts);
+    this.#config = toJson(config);
+    void this.#load();
   }
 
   adopt(ctx: Context, config: unknown): void {
     this.#say = reporter(ctx);
     this.gate.report = this.#say;
     this.#configure(config);
+    // Whoever restarts a plugin that could not load may have put it right.
+    if (this.gate.failed) void this.#load();
     // Not calling the rest of the chain keeps the harness from restarting us for an edit.
     const stop = ctx.on('internal/update', (next) => this.#configure(next));
     ctx.effect(() => () => {
@@ -68,17 +73,18 @@ class Plugin implements Living {
     for (const stop of this.#listeners) stop();
   }
 
-  async #load(parts: Parts): Promise<void> {
+  async #load(): Promise<void> {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const limiter = await load(parts);
+      const limiter = await load(this.#parts);
       this.#apply(limiter);
       this.gate.open(limiter);
       this.#announce(limiter);
     } catch (error) {
       this.gate.fail();
-      this.#say('error', `${describe(error)}; until then calls ${this.gate.closed ? 'are refused' : 'pass unlimited'}`);
+      const effect = this.gate.closed ? 'are refused' : 'pass unlimited';
+      this.#say('error', `${describe(error)}; until that is put right and the plugin restarted, calls ${effect}`);
     }
   }
 

@@ -54,12 +54,12 @@ export class Spawns {
 
   async #enter(exec: ToolExecution): Promise<Decision> {
     const { signal } = exec;
-    const left = Promise.withResolvers<Decision>();
-    const onAbort = (): void => left.resolve({ kind: 'cancelled' });
+    let onAbort = (): void => undefined;
+    const left = new Promise<Decision>((resolve) => (onAbort = () => resolve({ kind: 'cancelled' })));
     signal.addEventListener('abort', onAbort, { once: true });
     try {
       if (this.#gate.loading) {
-        await Promise.race([this.#gate.ready, left.promise]);
+        await Promise.race([this.#gate.ready, left]);
         if (signal.aborted) return { kind: 'cancelled' };
       }
       if (!this.#gate.tools.has(exec.name)) return { kind: 'admitted' };
@@ -67,7 +67,7 @@ export class Spawns {
       const parent = exec.agent?.id;
       const info = { kind: 'spawn', session: parent, provider: route?.provider, model: route?.model } as const;
       const { id, decision } = this.#gate.startTool(exec.name, info);
-      const end = await Promise.race([decision, left.promise]);
+      const end = await Promise.race([decision, left]);
       if (signal.aborted || end.kind === 'cancelled' || this.#gate.cancelled) {
         this.#gate.finish(id, CANCELLED);
         return { kind: 'cancelled' };

@@ -46,7 +46,7 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   #inner: AsyncIterator<StreamChunk> | undefined;
   #entering: Promise<Step> | undefined;
   /** Ends the wait, from whatever side. */
-  #leave: ((end: Promise<never> | typeof DONE) => void) | undefined;
+  #leave: ((end: Promise<never> | Step) => void) | undefined;
   #failure: Failure | undefined;
   #outcome: Outcome = COMPLETED;
 
@@ -118,10 +118,9 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   /** Stands in line. An async function, so that it goes on in the caller's own async context. */
   async #wait(decide: (left: Promise<unknown>) => Promise<Decision>): Promise<Step> {
     const { signal } = this.#beginning;
-    const { promise: left, resolve } = Promise.withResolvers<typeof DONE>();
+    const left = new Promise<Step>((resolve) => (this.#leave = resolve));
     const onAbort = (): void => this.#withdraw(rejection(signal?.reason));
     this.#state = 'waiting';
-    this.#leave = resolve;
     signal?.addEventListener('abort', onAbort, { once: true });
     try {
       const end = await Promise.race([decide(left), left]);
@@ -134,7 +133,7 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   }
 
   /** Leaves for good, whatever has been promised meanwhile. */
-  #withdraw(end: Promise<never> | typeof DONE): void {
+  #withdraw(end: Promise<never> | Step): void {
     this.#end(CANCELLED);
     this.#leave?.(end);
   }

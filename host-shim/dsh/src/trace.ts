@@ -55,7 +55,11 @@ export class Trace {
 
   /** The last line: everything the component and its host can tell. */
   stats(limiter: Limiter): void {
-    this.#append({ t: Date.now(), event: 'stats', stats: stats(limiter), host: limiter.status() });
+    try {
+      this.#append({ t: Date.now(), event: 'stats', stats: stats(limiter), host: limiter.status() });
+    } catch {
+      // An addon that has panicked tells nothing any more.
+    }
   }
 
   #begin(event: string, id: number, { kind, session, provider, model }: CallInfo, more: Fields = {}): void {

@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
-import { PARTS, World, limit, settled } from './support.ts';
+import { PARTS, World, limit, settled, until } from './support.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'gen-limit-parts-'));
 const CHAOS = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
@@ -15,8 +15,9 @@ function file(name: string, content: string | Uint8Array): string {
   return path;
 }
 
+const whole = readFileSync(PARTS.component);
+
 suite('parts that cannot be used', () => {
-  const whole = readFileSync(PARTS.component);
   const PARTS_WRONG: Record<string, [parts: Partial<typeof PARTS>, told: RegExp]> = {
     'a missing component': [{ component: join(folder, 'nowhere.wasm') }, /nowhere\.wasm.*cannot be read.*expected a component of package dsh:plugin/u],
     'a truncated component': [{ component: file('half.wasm', whole.subarray(0, whole.length / 2)) }, /half\.wasm.*not a valid component.*truncated/u],
@@ -60,11 +61,43 @@ suite('parts that cannot be used', () => {
   });
 });
 
+suite('an addon that fails', () => {
+  for (const onFailure of ['open', 'closed']) {
+    test(`after a panic onFailure decides for all, also for those who wait: ${onFailure}`, async () => {
+      await using world = await World.make({ config: limit(1, { onFailure }) });
+      const readings = ['a', 'b', 'c'].map((session) => world.read(session));
+      await settled();
+      const { limiter } = world.gate;
+      assert.throws(() => (limiter as unknown as { panic(): void }).panic(), { code: 'GEN_LIMIT_PANIC' });
+      readings.push(world.read('d'));
+      await settled();
+      assert.deepEqual(world.let, onFailure === 'open' ? ['a', 'd', 'b', 'c'] : ['a']);
+      assert.match(world.stderr.join(''), /GEN_LIMIT_PANIC/u);
+      for (const call of world.backend.open) call.end();
+      assert.deepEqual(await Promise.all(readings.map(({ done }) => done)), Array(4).fill(undefined));
+    });
+  }
+
+  test('a restart after the parts have been put right limits again', async () => {
+    const component = file('later.wasm', 'not yet');
+    await using world = await World.make({ config: limit(1), parts: { component } });
+    assert.equal(world.gate.failed, true);
+    writeFileSync(component, whole);
+    await world.restart();
+    await until(() => !world.gate.failed);
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    assert.deepEqual(world.let, ['a']);
+  });
+});
+
 suite('a slow start', () => {
   test('calls that come while the component loads wait for it, in their order', async () => {
     const world = new World();
     await using _ = world;
-    const started = world.start({ config: limit(1) });
+    // A copy is another file, so it is compiled again.
+    const component = file('slow.wasm', whole);
+    const started = world.start({ config: limit(1), parts: { component } });
     // The row is mounted a few turns before the component is there.
     while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
     for (const session of ['a', 'b', 'c']) world.read(session);
@@ -95,8 +128,7 @@ suite('a slow start', () => {
     test(what, async () => {
       const world = new World();
       await using _ = world;
-      // A copy is another file, so it is compiled again.
-      const component = file(`slow-${through.length}.wasm`, readFileSync(PARTS.component));
+      const component = file(`slow-${through.length}.wasm`, whole);
       const started = world.start({ config: limit(0), parts: { component } });
       while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
       const { gate } = world;

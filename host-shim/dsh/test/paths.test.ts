@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import { Harness } from './harness.ts';
-import { limit } from './support.ts';
+import { limit, until } from './support.ts';
 
 const PATHS: Record<string, (harness: Harness) => Promise<unknown> | unknown> = {
   chat: (harness) => harness.prompt('hello'),
@@ -36,10 +36,10 @@ const PATHS: Record<string, (harness: Harness) => Promise<unknown> | unknown> = 
 
 suite('paths', () => {
   for (const [path, walk] of Object.entries(PATHS)) {
-    test(`${path} passes the gate`, async () => {
+    test(`${path} passes the gate`, { timeout: 60_000 }, async () => {
       await using harness = await Harness.make({ config: limit(0) });
       const walked = Promise.resolve(walk(harness));
-      for (let turn = 0; turn < 200 && harness.waiting === 0; turn += 1) await harness.grown();
+      await until(() => harness.waiting > 0);
       assert.deepEqual({ waiting: harness.waiting, calls: harness.backend.calls.length }, { waiting: 1, calls: 0 });
       harness.backend.onCall = (call) => call.end('well');
       await harness.edit(limit(1));
