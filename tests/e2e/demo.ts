@@ -112,20 +112,35 @@ function bar(session: string, streams: readonly Stream[], askedAt: number | unde
   return { session, spans, state, place: 0, ...(askedAt !== undefined && { askedAt }) };
 }
 
-const WIDTH = 48;
+/** Widest and narrowest that the bars may be, and what stands beside them on a line. */
+const WIDEST = 48;
+const NARROWEST = 8;
+const BESIDE = 32;
+
 const INK = { idle: '2', waiting: '33', generating: '36', done: '32', failed: '31' } as const;
 
+/** What a picture is drawn on. */
+interface Paper {
+  readonly ink: (code: string, text: string) => string;
+  readonly columns: number;
+  readonly rows: number;
+}
+
+const PLAIN: Paper = { ink: (_, text) => text, columns: Infinity, rows: Infinity };
+
 /** The picture as lines of text. */
-function draw(picture: Picture, now: number, ink: (code: string, text: string) => string): string[] {
+function draw(picture: Picture, now: number, { ink, columns, rows }: Paper): string[] {
   const { limit, fanout, background } = picture.plan;
   const { start } = picture;
-  const perCell = Math.max(now - start, 4_000) / WIDTH;
+  const width = Math.max(NARROWEST, Math.min(WIDEST, columns - BESIDE));
+  const perCell = Math.max(now - start, 4_000) / width;
   const bars = picture.bars;
   const generating = bars.filter((one) => one.state === 'generating').length;
-  const above = bars.filter((one) => one.state !== 'waiting');
+  // A child that nobody has asked for yet has nothing to show.
+  const above = bars.filter((one) => one.state !== 'waiting' && (one.state !== 'idle' || one.session === ROOT));
   const below = bars.filter((one) => one.state === 'waiting').sort((a, b) => a.place - b.place);
   const row = (one: Bar): string => {
-    const cells = Array.from({ length: WIDTH }, (_, cell) => {
+    const cells = Array.from({ length: width }, (_, cell) => {
       const from = start + cell * perCell;
       const to = from + perCell;
       if (from > now) return ' ';
@@ -137,14 +152,22 @@ function draw(picture: Picture, now: number, ink: (code: string, text: string) =
     const words = one.state === 'waiting' ? `waiting, ${ordinal(one.place)} in line` : one.state;
     return `  ${one.session === ROOT ? 'root' : `s:${one.session}`.padEnd(4)} ${line} ${ink(INK[one.state], words)}`;
   };
+  // On a low terminal the oldest that are done and the last that wait go first.
+  const spare = Math.max(0, bars.length + 7 - rows);
+  const done = above.filter((one) => one.state === 'done');
+  const hiddenAbove = Math.min(spare, done.length);
+  const hiddenBelow = Math.min(spare - hiddenAbove, below.length);
+  const hidden = new Set(done.slice(0, hiddenAbove));
   const cap = limit === undefined ? 'no limit' : `limit ${limit}`;
   const rule = ` ${cap}: ${generating} generating, ${below.length} waiting `;
   return [
     `${HARNESS}, ${fanout} ${background ? 'background ' : ''}subagents, ${cap} on ${PROVIDER}/${MODEL}, ${((now - start) / 1_000).toFixed(1)} s`,
     '',
-    ...above.map(row),
-    ink('1', `  ──${rule}${'─'.repeat(Math.max(0, WIDTH + 20 - rule.length))}`),
-    ...below.map(row),
+    ...(hiddenAbove > 0 ? [`  … ${hiddenAbove} done`] : []),
+    ...above.filter((one) => !hidden.has(one)).map(row),
+    ink('1', `  ──${rule}${'─'.repeat(Math.max(0, width + 20 - rule.length))}`),
+    ...below.slice(0, below.length - hiddenBelow).map(row),
+    ...(hiddenBelow > 0 ? [`  … ${hiddenBelow} more waiting`] : []),
   ];
 }
 
@@ -171,7 +194,9 @@ class Screen {
       this.#say(now);
       return;
     }
-    const lines = draw(this.#picture, now, (code, text) => `\u001b[${code}m${text}\u001b[0m`);
+    const { columns, rows } = process.stdout;
+    const ink = (code: string, text: string): string => `\u001b[${code}m${text}\u001b[0m`;
+    const lines = draw(this.#picture, now, { ink, columns, rows });
     const up = this.#height === 0 ? '' : `\u001b[${this.#height}A`;
     process.stdout.write(`${up}${lines.map((line) => `${line}\u001b[K`).join('\n')}\n\u001b[J`);
     this.#height = lines.length;
@@ -180,7 +205,7 @@ class Screen {
   /** Leaves the finished picture behind. */
   end(): void {
     this.show();
-    if (!this.#live) process.stdout.write(`\n${draw(this.#picture, Date.now(), (_, text) => text).join('\n')}\n`);
+    if (!this.#live) process.stdout.write(`\n${draw(this.#picture, Date.now(), PLAIN).join('\n')}\n`);
   }
 
   #say(now: number): void {

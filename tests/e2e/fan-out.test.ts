@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
-import { limit } from './dsh.ts';
+import { type Dsh, limit } from './dsh.ts';
 import type { ModelServer } from './model-server.ts';
 import { inWorld, type World } from './scenario.ts';
 import { children, fanOut, ROOT, spawn, tag, type FanOut } from './scripts.ts';
@@ -16,10 +16,11 @@ function allComplete(server: ModelServer, n: number): void {
   assert.deepEqual(broken, [], 'no stream failed or was aborted');
 }
 
-async function foreground(world: World, n: number): Promise<void> {
+async function foreground(world: World, n: number): Promise<Dsh> {
   const dsh = await world.headless(PROMPT);
   assert.equal(await dsh.exited, 0, dsh.stderr);
   allComplete(world.server, n);
+  return dsh;
 }
 
 describe('a fan-out of twelve', { concurrency: 2 }, () => {
@@ -34,8 +35,9 @@ describe('a fan-out of twelve', { concurrency: 2 }, () => {
   for (const max of [1, 2, 3]) {
     test(`peaks at its limit of ${max}`, () =>
       inWorld({ script: fanOut(twelve), profile: 'headless', config: limit(max) }, async (world) => {
-        await foreground(world, 12);
+        const dsh = await foreground(world, 12);
         assert.equal(world.server.peakSessions, max);
+        assert.match(dsh.stderr, new RegExp(`^gen-limit: \\S+, component [0-9a-f]+; mock/model max ${max}$`, 'm'));
       }));
 
     test(`peaks at its limit of ${max} in the background`, () =>
@@ -99,8 +101,9 @@ test('a chain three deep completes at a limit of one', () =>
     },
   ));
 
-test('a row without limits lets everything pass', () =>
+test('a row without limits says so and lets everything pass', () =>
   inWorld({ script: fanOut({ n: 12, holdMs: 1_500 }), profile: 'headless' }, async (world) => {
-    await foreground(world, 12);
+    const dsh = await foreground(world, 12);
+    assert.match(dsh.stderr, /^gen-limit: \S+, component [0-9a-f]+; inactive: no limits set$/m);
     assert.ok(world.server.peakSessions >= 12, `peak ${world.server.peakSessions}`);
   }));
