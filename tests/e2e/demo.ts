@@ -149,7 +149,8 @@ function draw(picture: Picture, now: number, { ink, columns, rows }: Paper): str
       return one.askedAt !== undefined && one.askedAt < to && firstAt >= from ? '░' : ' ';
     });
     const line = cells.join('').replace(/░+|█+/g, (run) => ink(run.startsWith('█') ? INK.generating : INK.waiting, run));
-    const words = one.state === 'waiting' ? `waiting, ${ordinal(one.place)} in line` : one.state;
+    const idle = one.spans.length === 0 ? 'starting' : 'idle';
+    const words = one.state === 'waiting' ? `waiting, ${ordinal(one.place)} in line` : one.state === 'idle' ? idle : one.state;
     return `  ${one.session === ROOT ? 'root' : `s:${one.session}`.padEnd(4)} ${line} ${ink(INK[one.state], words)}`;
   };
   // On a low terminal the oldest that are done and the last that wait go first.

@@ -16,14 +16,7 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
     let addon = addon::build(root, profile)?;
     let plugin = root.join("host-shim/dsh");
     step("packing", || {
-        shell::run(tools.pnpm().args([
-            "--filter",
-            "./host-shim/dsh",
-            "--silent",
-            "run",
-            "build",
-            "--log-level=warning",
-        ]))?;
+        shell::quietly(tools.pnpm().args(["--filter", "./host-shim/dsh", "run", "build"]))?;
         let stage = root.join("target/package/stage");
         if stage.exists() {
             fs::remove_dir_all(&stage)?;
@@ -37,12 +30,10 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
         }
         place(wasm, "gen-limit.wasm")?;
         place(addon, "gen-limit.node")?;
-        if root.join("README.md").exists() {
-            place(root.join("README.md"), "README.md")?;
-        }
+        place(root.join("README.md"), "README.md")?;
         place(root.join("LICENSE"), "LICENSE")?;
         let tarball = root.join("target/package/creait-dsh-gen-limit.tgz");
-        shell::run(tools.pnpm().current_dir(&stage).args(["pack", "--silent", "--out"]).arg(&tarball))?;
+        shell::quietly(tools.pnpm().current_dir(&stage).args(["pack", "--out"]).arg(&tarball))?;
         Ok(tarball)
     })
 }

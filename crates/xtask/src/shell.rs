@@ -29,6 +29,16 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Runs to the end; what the child says is shown only if it fails.
+pub fn quietly(command: &mut Command) -> anyhow::Result<()> {
+    let output = command.output().with_context(|| describe(command))?;
+    if !output.status.success() {
+        let said = [output.stdout, output.stderr].concat();
+        bail!("{} ended with {}\n{}", describe(command), output.status, String::from_utf8_lossy(&said));
+    }
+    Ok(())
+}
+
 /// What the command prints, or nothing if it cannot be run or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stderr(Stdio::null()).output().ok()?;
