@@ -138,13 +138,9 @@ class Plugin implements Living {
       root.on('llm/stream', (options, next) => this.#stream(root, options, next), first),
       root.on('tools/pre-execute', (exec, next) =>
         gate.loading || gate.tools.has(exec.name) ? spawns.preExecute(exec, next) : next(), first),
-      // The earlier of the two counts: the first never comes for a call that was stopped before its body, the second only
+      // The earlier of these two counts: the first never comes for a call that was stopped before its body, the second only
       // after those of the calls before it.
-      root.on('tools/execute', async (exec, next) => {
-        const result = await next();
-        spawns.ended(exec, result);
-        return result;
-      }, first),
+      root.on('tools/execute', (exec, next) => (spawns.runs(exec) ? spawns.execute(exec, next) : next()), first),
       root.on('tools/result', (exec, result) => void spawns.ended(exec, result), first),
       root.on('subagent/start', ({ id }) => {
         const session = root.get('sessions')?.get(id);

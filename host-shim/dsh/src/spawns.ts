@@ -75,12 +75,25 @@ export class Spawns {
       if (end.kind === 'admitted') {
         const spawn: Spawn = { id, parent, route };
         this.#running.set(exec, spawn);
+        this.#expire();
         this.#childless.push(spawn);
       }
       return end;
     } finally {
       signal.removeEventListener('abort', onAbort);
     }
+  }
+
+  /** Whether a tool call is a spawn that was let through. */
+  runs(exec: object): boolean {
+    return this.#running.has(exec);
+  }
+
+  /** Runs a spawn's body and takes note of its end. */
+  async execute(exec: Readonly<ToolExecution>, next: () => Promise<ToolExecutionResult>): Promise<ToolExecutionResult> {
+    const result = await next();
+    this.ended(exec, result);
+    return result;
   }
 
   /** The tool call has ended, however far it got. */
@@ -97,8 +110,7 @@ export class Spawns {
   /** A child has been made. */
   started(child: string, parent: string | undefined, route: ChildRoute | undefined, session: Session | undefined): void {
     if (session !== undefined && this.#hasBegun(session)) return;
-    const oldest = performance.now() - BACKGROUND_START_MS;
-    this.#childless = this.#childless.filter(({ ended }) => ended === undefined || ended > oldest);
+    this.#expire();
     const fits = (spawn: Spawn): boolean =>
       spawn.parent === parent && (route === undefined || spawn.route === undefined ||
         (spawn.route.provider === route.provider && spawn.route.model === route.model));
@@ -127,6 +139,12 @@ export class Spawns {
     if (this.#begun.has(session)) return true;
     const own = session.events.slice(session.header.seedLength ?? 0);
     return own.some(({ type }) => type === 'assistant/message');
+  }
+
+  /** Gives up those whose child has not come in a long time. */
+  #expire(): void {
+    const oldest = performance.now() - BACKGROUND_START_MS;
+    this.#childless = this.#childless.filter(({ ended }) => ended === undefined || ended > oldest);
   }
 
   #forget(spawn: Spawn): void {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import type { ToolExecutionResult } from '@deepseek-ai/dsh-tools';
 import { Harness } from './harness.ts';
-import { limit, settled } from './support.ts';
+import { limit, settled, until } from './support.ts';
 
 function text({ content }: ToolExecutionResult): string {
   return content.map((block) => (block.type === 'text' ? block.text : '')).join('');
@@ -199,5 +199,57 @@ suite('spawn', () => {
     assert.equal(new Set(harness.backend.calls.map(({ session }) => session)).size, 7);
     assert.ok(harness.backend.calls.some(({ options }) => options.purpose === 'session-title'));
     assert.equal(harness.backend.peakSessions, 2);
+  });
+
+  test('B4 a spawn that waits goes on waiting over a restart, and its child inherits its place', async () => {
+    await using harness = await Harness.make({ config: limit(1) });
+    harness.read('busy');
+    await settled();
+    harness.spawn('child');
+    await settled();
+    await harness.restart();
+    assert.equal(harness.waiting, 1);
+    harness.backend.of('busy').end();
+    await harness.grown();
+    assert.deepEqual(harness.prompts, ['child']);
+  });
+
+  test('B4 a spawn that waits proceeds when the row is disabled', async () => {
+    await using harness = await Harness.make({ config: limit(0) });
+    harness.spawn('child');
+    await settled();
+    const { gate } = harness;
+    await harness.disable();
+    await until(() => gate.limiter === undefined);
+    await until(() => harness.backend.open.length > 0);
+    assert.deepEqual(harness.prompts, ['child']);
+  });
+
+  test('B4 a spawn that waits makes no child when the harness shuts down', async () => {
+    await using harness = await Harness.make({ config: limit(0) });
+    const doing = harness.spawn('child');
+    await settled();
+    await harness.shutDown();
+    assert.equal((await doing.result).isError, true);
+    await harness.grown();
+    assert.deepEqual(harness.let, []);
+  });
+
+  test('children that start in another order than their spawns fit all the same', async () => {
+    await using harness = await Harness.make({ config: limit(3) });
+    // The first two spawns reach their bodies after the third.
+    const held: Array<() => void> = [];
+    const off = harness.ctx.on('tools/execute', async (exec, next) => {
+      if ((exec.arguments as { prompt: string }).prompt !== 'three') await new Promise<void>((resolve) => held.push(resolve));
+      return next();
+    });
+    for (const prompt of ['one', 'two', 'three', 'four']) harness.spawn(prompt);
+    await harness.grown();
+    assert.deepEqual(harness.prompts, ['three']);
+    for (const go of held.toReversed()) go();
+    await harness.grown();
+    assert.deepEqual(harness.prompts.toSorted(), ['one', 'three', 'two']);
+    assert.deepEqual({ occupancy: harness.occupancy, waiting: harness.waiting, credits: harness.stats.credits }, { occupancy: 3, waiting: 1, credits: 0 });
+    off();
   });
 });

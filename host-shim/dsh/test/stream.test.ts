@@ -88,11 +88,12 @@ suite('line', () => {
     assert.deepEqual(world.backend.sessions, ['b']);
   });
 
-  test('timeout 0 waits for ever', async () => {
+  test('timeout 0 arms nothing and waits for ever', async () => {
     await using world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
     world.read('a');
     const b = world.read('b');
     await settled();
+    assert.equal(world.gate.limiter?.nextTick(), null);
     world.gate.advance(365 * 86_400_000);
     await settled();
     assert.equal(b.ended, false);
