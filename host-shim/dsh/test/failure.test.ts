@@ -150,7 +150,8 @@ suite('a component that fails', () => {
   for (const fault of ['trap', 'loop', 'eat']) {
     test(`one that ${fault}s loses no live call and no waiter, and the harness keeps answering`, async () => {
       for (let after = FIRST; after < FIRST + 6; after += 1) {
-        await using world = await World.make({ config: limit(2, { chaos: `${fault}-in:${after}`, maxRestarts: 50 }), parts: CHAOS });
+        const config = limit(2, { chaos: `${fault}-in:${after}`, maxRestarts: 50 });
+        await using world = await World.make({ config, parts: CHAOS, ...(fault === 'loop' ? { options: { callTicks: 5 } } : {}) });
         const readings = Array.from({ length: 6 }, (_, n) => world.read(`s${n}`));
         await settled();
         const order: Array<string | undefined> = [];

@@ -201,7 +201,8 @@ export class World {
     await this.ctx.plugin(LlmRuntime);
     this.ctx.llm.registerAdapter(['box', 'other'], this.backend);
     await this.furnish();
-    const used = { ...PARTS, options: { manualClock: true, ...options }, ...parts };
+    // A busy machine may keep a test from running for longer than a call is given; only what loops is to be stopped.
+    const used = { ...PARTS, options: { manualClock: true, callTicks: 1000, ...options }, ...parts };
     // Two modules with the same plugin: what a replaced module is.
     for (const name of ['gen-limit', 'gen-limit-new']) {
       this.ctx.loader.builtins[name] = { name: 'gen-limit', apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
