@@ -202,13 +202,13 @@ impl routes::Guest for Chaos {
                 let _: Decision = never.await;
                 answer(200, "")
             }
-            order => match order.strip_prefix("status:").and_then(|status| status.parse().ok()) {
-                Some(status) => answer(status, ""),
-                None => {
-                    obey(order);
-                    <Component as routes::Guest>::handle(request).await
+            order => {
+                if let Some(status) = order.strip_prefix("status:").and_then(|status| status.parse().ok()) {
+                    return answer(status, "");
                 }
-            },
+                obey(order);
+                <Component as routes::Guest>::handle(request).await
+            }
         }
     }
 }

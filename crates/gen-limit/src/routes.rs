@@ -48,7 +48,8 @@ fn query(text: &str) -> Result<StatsQuery, String> {
             "scope" => query.scope = Some(value),
             "offset" => {
                 let number = value.parse();
-                query.offset = number.map_err(|_| format!("`offset` is `{value}`, expected a whole number"))?;
+                query.offset =
+                    number.map_err(|_| format!("`offset` is `{value}`, expected a whole number"))?;
             }
             _ => return Err(format!("`{key}` is unknown, expected `scope` or `offset`")),
         }

@@ -5,6 +5,7 @@
 //! its metadata with; they change together.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,7 @@ pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
 
         let path = root.join("target/component").join(variant.file());
         replace(&path, &component)?;
-        let digest: String = Sha256::digest(&component).iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex(&Sha256::digest(&component));
         eprintln!("  {}: {} bytes, sha256 {digest}", path.display(), component.len());
         Ok(path)
     })
@@ -118,6 +119,14 @@ fn exports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {
 
 fn imports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {
     resolve.worlds[world].imports.keys().map(|key| resolve.name_world_key(key)).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A string takes whatever is written.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 /// Writes by way of a new file: whoever reads the old one meanwhile reads it whole.

@@ -1,6 +1,11 @@
 //! What `bindgen!` makes of `wit/`: the macro and nothing else.
 
-#![allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated from wit/, where every item is documented")]
+#![allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated from wit/, where every item is documented"
+)]
 
 wasmtime::component::bindgen!({
     path: "../../wit",

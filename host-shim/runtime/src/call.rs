@@ -1,7 +1,8 @@
 //! What goes in and what comes out: the contract's own records, and the few shapes that only a host has.
 
 pub use crate::bindings::dsh::plugin::types::{
-    CallId, Failure, Instant, LineFull, Outcome, Refusal, RefusalReason, Route, StreamCall, ToolCall, WaitEnded,
+    CallId, Failure, Instant, LineFull, Outcome, Refusal, RefusalReason, Route, StreamCall, ToolCall,
+    WaitEnded,
 };
 pub use crate::bindings::exports::dsh::plugin::lifecycle::{Mode, Problem};
 

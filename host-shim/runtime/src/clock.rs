@@ -4,7 +4,7 @@ use crate::Instant;
 
 /// Milliseconds since the machine started, sleep included: the `now` of every operation.
 ///
-/// On systems without CLOCK_BOOTTIME: since the first call in this process.
+/// On systems without `CLOCK_BOOTTIME`: since the first call in this process.
 pub fn boottime_ms() -> Instant {
     #[cfg(target_os = "linux")]
     {

@@ -6,7 +6,7 @@
 //! reserve no more addresses than they may use. Calls are bounded by epochs, not by fuel, so that time spent in the host
 //! counts too. No import is ever async: one would make every hook async.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use sha2::{Digest, Sha256};
 use wasmtime::component::{InstancePre, Linker};
 use wasmtime::{Config, Engine};
 
-use crate::instance::Instance;
-use crate::{Limits, LoadError};
 use crate::bindings::exports::dsh::plugin as exports;
 use crate::host::{self, State};
 use crate::inspect::{self, World};
+use crate::instance::Instance;
 use crate::ticker::Ticker;
+use crate::{Limits, LoadError};
 
 /// Addresses reserved for a memory, which it can grow into without being moved; addresses only, pages come with use.
 pub(crate) const MEMORY_RESERVATION: usize = 256 << 20;
@@ -68,9 +68,10 @@ impl Runtime {
         let reason = |e: wasmtime::Error| format!("{e:#}");
         let compiled = wasmtime::component::Component::from_binary(&self.engine, bytes)
             .map_err(|e| LoadError::Invalid { reason: reason(e) })?;
-        let pre = self.linker.instantiate_pre(&compiled).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
+        let pre =
+            self.linker.instantiate_pre(&compiled).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
         let exports = Indices::new(&pre, world).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
-        let sha256 = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex(&Sha256::digest(bytes));
         let component = Component(Arc::new(Loaded { pre, exports, sha256, size: bytes.len() }));
         // The types of exports are compared with the contract's when an instance is made, so make one.
         Instance::new(self, &component, &Limits::default())
@@ -130,7 +131,15 @@ impl fmt::Debug for Component {
     }
 }
 
-/// Where the exports are; finding them checks their types.
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A string takes whatever is written.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Where the exports are; their types are compared when an instance is made.
 pub(crate) struct Indices {
     pub(crate) llm_stream: exports::llm_stream::GuestIndices,
     pub(crate) tool_pre_execute: exports::tool_pre_execute::GuestIndices,

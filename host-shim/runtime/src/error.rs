@@ -31,7 +31,9 @@ pub enum LoadError {
         found: String,
     },
     /// A core module where a component was expected.
-    #[error("the file is a WebAssembly core module, expected a component; make one of it with `cargo xtask component`")]
+    #[error(
+        "the file is a WebAssembly core module, expected a component; make one of it with `cargo xtask component`"
+    )]
     CoreModule,
     /// WebAssembly that ends early or breaks the format's rules.
     #[error("the file is not a valid component: {reason}; it may be truncated, fetch or build it again")]
@@ -50,7 +52,9 @@ pub enum LoadError {
         hint: &'static str,
     },
     /// Built against another version of the contract.
-    #[error("the component speaks {found}, this host speaks {expected}; rebuild it against wit/ of this version, or update the host")]
+    #[error(
+        "the component speaks {found}, this host speaks {expected}; rebuild it against wit/ of this version, or update the host"
+    )]
     WrongVersion {
         /// The interface and version found.
         found: String,
@@ -58,7 +62,9 @@ pub enum LoadError {
         expected: &'static str,
     },
     /// Exports that are neither of the two worlds.
-    #[error("the component exports {found}; expected those of world `plugin` ({plugin}) or of world `hooks` ({hooks})")]
+    #[error(
+        "the component exports {found}; expected those of world `plugin` ({plugin}) or of world `hooks` ({hooks})"
+    )]
     WrongExports {
         /// The exports found.
         found: String,

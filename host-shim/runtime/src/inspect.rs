@@ -109,7 +109,9 @@ impl Names {
         let mut depth = 0usize;
         for payload in Parser::new(0).parse_all(bytes) {
             match payload.map_err(invalid)? {
-                Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => return Err(LoadError::CoreModule),
+                Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => {
+                    return Err(LoadError::CoreModule);
+                }
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth = depth.saturating_sub(1),
                 Payload::ComponentImportSection(section) if depth == 0 => {

@@ -65,7 +65,11 @@ impl Instance {
         store.epoch_deadline_callback(|mut store| {
             let burnt = thread_cpu_ms();
             let since = *store.data_mut().overdue_since.get_or_insert(burnt);
-            Ok(if burnt - since < OVERDUE_CPU_MS { UpdateDeadline::Continue(1) } else { UpdateDeadline::Interrupt })
+            Ok(if burnt - since < OVERDUE_CPU_MS {
+                UpdateDeadline::Continue(1)
+            } else {
+                UpdateDeadline::Interrupt
+            })
         });
 
         let _awake = runtime.ticker().watch();
@@ -100,7 +104,12 @@ impl Instance {
         self.store.data_mut()
     }
 
-    pub(crate) fn start_stream(&mut self, id: CallId, call: &StreamCall, now: Instant) -> Result<Verdict, Fault> {
+    pub(crate) fn start_stream(
+        &mut self,
+        id: CallId,
+        call: &StreamCall,
+        now: Instant,
+    ) -> Result<Verdict, Fault> {
         self.enter(|me| {
             let verdict = me.llm_stream.call_start(&mut me.store, id, call, now)?;
             me.pipe(id, verdict)
@@ -114,7 +123,13 @@ impl Instance {
         })
     }
 
-    pub(crate) fn finish(&mut self, hook: Hook, id: CallId, outcome: &Outcome, now: Instant) -> Result<(), Fault> {
+    pub(crate) fn finish(
+        &mut self,
+        hook: Hook,
+        id: CallId,
+        outcome: &Outcome,
+        now: Instant,
+    ) -> Result<(), Fault> {
         self.enter(|me| match hook {
             Hook::Stream => me.llm_stream.call_finish(&mut me.store, id, outcome, now),
             Hook::Tool => me.tool_pre_execute.call_finish(&mut me.store, id, outcome, now),

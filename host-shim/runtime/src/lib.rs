@@ -34,8 +34,8 @@ mod table;
 mod ticker;
 
 pub use call::{
-    CallId, Failure, Instant, LineFull, Mode, Outcome, Problem, Refusal, RefusalReason, Route, Settled, Started,
-    StreamCall, ToolCall, Verdict, WaitEnded,
+    CallId, Failure, Instant, LineFull, Mode, Outcome, Problem, Refusal, RefusalReason, Route, Settled,
+    Started, StreamCall, ToolCall, Verdict, WaitEnded,
 };
 pub use clock::boottime_ms;
 pub use engine::{Component, EngineError, Runtime};

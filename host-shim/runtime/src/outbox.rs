@@ -33,7 +33,13 @@ impl Outbox {
     }
 
     /// Ends a wait, if it is one.
-    pub(crate) fn settle(&mut self, id: CallId, result: Result<(), Refusal>, table: &mut Table, now: Instant) {
+    pub(crate) fn settle(
+        &mut self,
+        id: CallId,
+        result: Result<(), Refusal>,
+        table: &mut Table,
+        now: Instant,
+    ) {
         if table.settle(id, result.is_ok(), now) {
             self.settled.push(Settled { id, result });
         }
@@ -61,7 +67,8 @@ impl Outbox {
     /// Answers for a store that will not.
     pub(crate) fn fail_open_requests(&mut self) {
         for id in std::mem::take(&mut self.open) {
-            self.responses.push((id, routes::refusal(503, "the component was replaced before it could answer")));
+            self.responses
+                .push((id, routes::refusal(503, "the component was replaced before it could answer")));
         }
     }
 

@@ -29,15 +29,15 @@ use crate::outbox::Outbox;
 use crate::routes::{self, Request, RequestId, Response};
 use crate::table::Table;
 use crate::{
-    CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason, Runtime,
-    Settled, StartError, Started, StreamCall, ToolCall, Verdict,
+    CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason,
+    Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict,
 };
 
 /// The code of refusals while the component has failed and `onFailure` is `closed`.
 pub const UNAVAILABLE: &str = "GEN_LIMITER_UNAVAILABLE";
 
 /// So many calls are restored at once; a few milliseconds each time.
-const PORTION: usize = 2_000;
+const PORTION: usize = 1_000;
 /// With more calls than this a configuration is applied by building a new instance.
 const RECONFIGURE_IN_PLACE: usize = 5_000;
 /// `maxRestarts` counts over this time, and the pause between attempts grows to it.
@@ -226,6 +226,10 @@ impl Plugin {
     }
 
     /// Tells that a call ended, or was given up while it waited. Repeating it, or an unknown id, does nothing.
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "like the other operations it takes what the host is done with"
+    )]
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
         self.prepare(now);
         let calm = self.table.is_calm();
@@ -244,7 +248,12 @@ impl Plugin {
     ///
     /// If the component refuses it or fails over it. What was in force still is; but `onFailure` and `maxRestarts` are taken
     /// over while there is no component to judge the rest.
-    pub fn configure(&mut self, json: &str, mode: Mode, now: Instant) -> Result<Vec<Problem>, ConfigureError> {
+    pub fn configure(
+        &mut self,
+        json: &str,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Vec<Problem>, ConfigureError> {
         self.prepare(now);
         let config = Config::new(json, mode);
         let facts = match self.work {
@@ -291,7 +300,9 @@ impl Plugin {
         let status = self.status().to_json();
         let refusal = match &mut self.work {
             Work::Failed { .. } => Some((503, "the component has failed and is not back yet")),
-            Work::Running { instance, .. } if !instance.has_routes() => Some((404, "the component serves no paths")),
+            Work::Running { instance, .. } if !instance.has_routes() => {
+                Some((404, "the component serves no paths"))
+            }
             Work::Running { .. } if self.out.open_requests() >= self.limits.open_requests => {
                 Some((503, "too many requests are open"))
             }
@@ -407,7 +418,9 @@ impl Plugin {
         let id = self.table.mint();
         let mut attempts = ATTEMPTS;
         let verdict = loop {
-            let Work::Running { instance, .. } = &mut self.work else { break self.decide_alone(id, call, now) };
+            let Work::Running { instance, .. } = &mut self.work else {
+                break self.decide_alone(id, call, now);
+            };
             let answer = match &call {
                 RestoredCall::Model(call) => instance.start_stream(id, call, now),
                 RestoredCall::Tool(call) => instance.start_tool(id, call, now),
@@ -635,7 +648,10 @@ impl Plugin {
     fn back(&mut self) {
         self.out.line(
             Level::Warn,
-            format!("the limiter is BACK: limits hold again, {} running calls are counted", self.table.live()),
+            format!(
+                "the limiter is BACK: limits hold again, {} running calls are counted",
+                self.table.live()
+            ),
         );
     }
 
@@ -736,7 +752,11 @@ impl Fresh {
 
 impl Facts {
     /// Configures an instance and asks what follows from it. The inner error is its refusal.
-    fn of(instance: &mut Instance, config: &Config, now: Instant) -> Result<Result<Self, Vec<Problem>>, Fault> {
+    fn of(
+        instance: &mut Instance,
+        config: &Config,
+        now: Instant,
+    ) -> Result<Result<Self, Vec<Problem>>, Fault> {
         let problems = match instance.configure(&config.json, config.mode, now)? {
             Ok(problems) => problems,
             Err(problems) => return Ok(Err(problems)),

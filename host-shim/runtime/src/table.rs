@@ -34,12 +34,20 @@ struct Entry {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    Waiting { since: Instant, seniority: u64 },
-    Live { since: Instant },
+    Waiting {
+        since: Instant,
+        seniority: u64,
+    },
+    Live {
+        since: Instant,
+    },
     /// A spawn whose child has called, while its tool call goes on.
     Parent,
     /// A spawn whose tool call has returned and whose child has not called.
-    Ended { since: Instant, at: Instant },
+    Ended {
+        since: Instant,
+        at: Instant,
+    },
 }
 
 /// Which hook a call came through.
@@ -60,14 +68,7 @@ impl Hook {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        Self {
-            next: 1,
-            calls: BTreeMap::new(),
-            waiting: 0,
-            live: 0,
-            spawns: 0,
-            ended: VecDeque::new(),
-        }
+        Self { next: 1, calls: BTreeMap::new(), waiting: 0, live: 0, spawns: 0, ended: VecDeque::new() }
     }
 
     pub(crate) fn mint(&mut self) -> CallId {

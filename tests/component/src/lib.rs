@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use gen_limit_runtime::{
-    CallId, Component, Instant, Limits, Mode, Options, Outcome, Plugin, Refusal, Route, Runtime, Settled, Started,
-    StreamCall, ToolCall, Verdict,
+    CallId, Component, Instant, Limits, Mode, Options, Outcome, Plugin, Refusal, Route, Runtime, Settled,
+    Started, StreamCall, ToolCall, Verdict,
 };
 
 /// The route of most calls.
@@ -72,7 +72,10 @@ impl Host {
 
     /// The same, with an order for the build with faults.
     pub fn order(&mut self, session: &str, order: &str) -> Started {
-        self.plugin.start_stream(StreamCall { extra: vec![("chaos".into(), order.into())], ..stream(session) }, self.now)
+        self.plugin.start_stream(
+            StreamCall { extra: vec![("chaos".into(), order.into())], ..stream(session) },
+            self.now,
+        )
     }
 
     /// A spawn for the usual route.
@@ -109,7 +112,8 @@ impl Host {
 
     /// Every line of the log since the last time, as one text.
     pub fn log(&mut self) -> String {
-        self.plugin.take_log().iter().map(|line| format!("{:?} {}\n", line.level, line.message)).collect()
+        let lines = self.plugin.take_log();
+        lines.iter().map(|line| format!("{:?} {}", line.level, line.message)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -129,7 +133,12 @@ pub fn stream(session: &str) -> StreamCall {
 
 /// A spawn for the usual route.
 pub fn spawn(session: &str) -> ToolCall {
-    ToolCall { tool: "subagent".into(), session: Some(session.into()), route: Some(route()), extra: Vec::new() }
+    ToolCall {
+        tool: "subagent".into(),
+        session: Some(session.into()),
+        route: Some(route()),
+        extra: Vec::new(),
+    }
 }
 
 /// The usual route.

@@ -84,7 +84,9 @@ fn crowded(max: i64) -> (Host, Vec<u64>) {
 #[test]
 fn a_configuration_for_thousands_of_calls_keeps_them_all_in_order() {
     let (mut host, ids) = crowded(1);
-    host.plugin.configure(&limit(5_900, r#","maxQueued":10000"#), Mode::Strict, host.now).expect("it is valid");
+    host.plugin
+        .configure(&limit(5_900, r#","maxQueued":10000"#), Mode::Strict, host.now)
+        .expect("it is valid");
     host.settle_all();
     assert_eq!(host.admitted(), ids[1..5_900]);
     assert_eq!((host.plugin.status().live, host.plugin.status().waiting), (5_900, 100));

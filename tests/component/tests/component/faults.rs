@@ -11,7 +11,7 @@ fn history(host: &mut Host) -> Vec<Told> {
     const CONFIG: &str = r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#;
     let mut told = Vec::new();
     let mut ids = Vec::new();
-    for round in 0..3 {
+    for (round, max) in [1, 2, 1].into_iter().enumerate() {
         for n in 0..4 {
             let started = host.stream(&format!("s{round}{n}"));
             ids.push(started.id);
@@ -33,7 +33,7 @@ fn history(host: &mut Host) -> Vec<Told> {
         told.push(note(host, "pass"));
         host.end(spawn.id);
         told.push(note(host, "end of spawn"));
-        let config = limit(1 + (round as i64 % 2), CONFIG);
+        let config = limit(max, CONFIG);
         if host.plugin.configure(&config, Mode::Strict, host.now).is_err() {
             // It was stopped over it; whoever configures may say it again.
             host.plugin.configure(&config, Mode::Strict, host.now).expect("it is valid");
@@ -56,7 +56,8 @@ fn note(host: &mut Host, verdict: &str) -> Told {
 
 /// Runs the history with a fault in the n-th call. Nothing if it was over before.
 fn with_fault(fault: &str, n: u64) -> Option<(Vec<Told>, Host)> {
-    let mut host = Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
+    let mut host =
+        Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
     let elsewhere = StreamCall {
         route: gen_limit_runtime::Route { provider: "elsewhere".into(), model: "m".into() },
         extra: vec![("chaos".into(), format!("{fault}-in:{n}"))],
@@ -72,7 +73,8 @@ fn with_fault(fault: &str, n: u64) -> Option<(Vec<Told>, Host)> {
 
 #[test]
 fn a_trap_in_any_call_of_a_history_changes_nothing_for_anybody() {
-    let mut undisturbed = Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
+    let mut undisturbed =
+        Host::new(chaos(), &limit(2, r#","queueTimeoutMs":400,"maxRestarts":1000000,"spawnGraceMs":300"#));
     undisturbed.plugin.start_stream(
         StreamCall {
             route: gen_limit_runtime::Route { provider: "elsewhere".into(), model: "m".into() },
@@ -98,7 +100,11 @@ fn a_stop_in_any_call_of_a_history_loses_no_call_and_no_waiter() {
         for (id, _) in told.iter().flat_map(|(_, settled)| settled) {
             assert!(ended.insert(*id), "call {id} was told twice, with a loop in call {n}");
         }
-        assert_eq!(host.plugin.status().live, 1, "only the call elsewhere still runs, with a loop in call {n}");
+        assert_eq!(
+            host.plugin.status().live,
+            1,
+            "only the call elsewhere still runs, with a loop in call {n}"
+        );
     }
 }
 
@@ -137,6 +143,16 @@ fn a_loop_is_stopped_within_100_ms_and_on_failure_answers_for_that_call_alone() 
             assert_eq!(host.admitted(), [waiting.id]);
         }
     }
+}
+
+#[test]
+fn a_loop_is_stopped_also_when_nothing_ran_for_a_while() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    host.stream("a");
+    // The clock of the epochs sleeps while no component runs.
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    host.order("b", "loop");
+    assert_eq!(host.plugin.status().restarts, 1);
 }
 
 #[test]
@@ -255,7 +271,11 @@ fn a_component_that_never_works_is_tried_after_growing_pauses() {
 fn a_repaired_configuration_brings_a_failed_component_back_at_once() {
     let mut host = Host::new(chaos(), &limit(1, BROKEN));
     assert!(is_admitted(&host.stream("a")) && is_admitted(&host.stream("b")));
-    let error = host.plugin.configure(&limit(1, r#","chaos":"trap-in:1","onFailure":"closed""#), Mode::Strict, host.now);
+    let error = host.plugin.configure(
+        &limit(1, r#","chaos":"trap-in:1","onFailure":"closed""#),
+        Mode::Strict,
+        host.now,
+    );
     assert!(error.is_err());
     assert_eq!(host.plugin.status().state, State::FailedClosed, "the host reads onFailure by itself");
     host.plugin.configure(&limit(3, ""), Mode::Strict, host.now).expect("it is repaired");

@@ -1,6 +1,8 @@
 //! Verdicts and waits, as a host sees them.
 
-use component_tests::{Host, admitted, chaos, denied, is_admitted, is_waiting, limit, release, runtime, stream};
+use component_tests::{
+    Host, admitted, chaos, denied, is_admitted, is_waiting, limit, release, runtime, stream,
+};
 use gen_limit_runtime::{Limits, Mode, Options, Outcome, Plugin, RefusalReason, StartError, StreamCall};
 
 /// A plugin that keeps everybody in line.
@@ -58,7 +60,10 @@ fn a_wait_ends_exactly_once() {
     assert_eq!(host.admitted(), [waiting.id]);
     host.pass(1_000);
     host.end(running.id);
-    assert!(host.plugin.take_settled().is_empty(), "neither its timeout nor a repeated end tells of it again");
+    assert!(
+        host.plugin.take_settled().is_empty(),
+        "neither its timeout nor a repeated end tells of it again"
+    );
 }
 
 #[test]
@@ -123,12 +128,15 @@ fn a_wrong_configuration_names_row_and_field_and_changes_nothing() {
     assert!(text.contains("queueTimeoutMs"), "{text}");
     assert!(is_waiting(&host.stream("b")), "the limit is still 1");
 
-    let options = |mode| Options { limits: Limits::default(), config: r#"{"limits":[{"provider":"p"}]}"#.into(), mode };
-    let Err(StartError::Config { problems }) = Plugin::new(runtime(), release(), options(Mode::Strict), 0) else {
+    let options =
+        |mode| Options { limits: Limits::default(), config: r#"{"limits":[{"provider":"p"}]}"#.into(), mode };
+    let Err(StartError::Config { problems }) = Plugin::new(runtime(), release(), options(Mode::Strict), 0)
+    else {
         panic!("a strict start refuses it");
     };
     assert!(problems.iter().any(|problem| problem.path.contains("limits[0]")), "{problems:?}");
-    let (plugin, listed) = Plugin::new(runtime(), release(), options(Mode::Lenient), 0).expect("a lenient start takes it");
+    let (plugin, listed) =
+        Plugin::new(runtime(), release(), options(Mode::Lenient), 0).expect("a lenient start takes it");
     assert_eq!(listed.len(), problems.len());
     assert_eq!(plugin.status().problems.len(), problems.len());
 }

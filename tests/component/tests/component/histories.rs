@@ -4,7 +4,8 @@ use component_tests::{release, runtime};
 use gen_limit_runtime as runtime_types;
 use gen_limit_runtime::{Limits, Mode, Options, Plugin};
 use limiter::{
-    CallId, Instant, Need, Outcome, Reason, Refusal, Route, Settled, SpawnCall, Stats, StreamCall, Verdict, WaitEnded,
+    CallId, Instant, Need, Outcome, Reason, Refusal, Route, Settled, SpawnCall, Stats, StreamCall, Verdict,
+    WaitEnded,
 };
 use model::{Known, Subject, drive, history};
 use proptest::test_runner::{Config, FileFailurePersistence};

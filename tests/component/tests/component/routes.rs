@@ -21,7 +21,8 @@ fn ask(host: &mut Host, request: Request) -> Response {
 }
 
 fn json(response: &Response) -> Value {
-    serde_json::from_slice(&response.body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&response.body)))
+    serde_json::from_slice(&response.body)
+        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&response.body)))
 }
 
 #[test]
@@ -53,7 +54,10 @@ fn stats_are_paged_by_scope_and_offset() {
     let all = json(&ask(&mut host, get("")));
     assert_eq!((all["waiters"].as_array().map(Vec::len), &all["truncated"]), (Some(500), &Value::Bool(true)));
     let rest = json(&ask(&mut host, get("scope=p%2Fm&offset=500")));
-    assert_eq!((rest["waiters"].as_array().map(Vec::len), &rest["truncated"]), (Some(100), &Value::Bool(false)));
+    assert_eq!(
+        (rest["waiters"].as_array().map(Vec::len), &rest["truncated"]),
+        (Some(100), &Value::Bool(false))
+    );
     let other = json(&ask(&mut host, get("scope=q%2Fm")));
     assert_eq!(other["waiters"].as_array().map(Vec::len), Some(0));
 }
@@ -101,7 +105,11 @@ fn hooks_go_on_beside_open_requests_which_are_bounded() {
     let mut failed = host.plugin.take_responses();
     failed.sort_unstable_by_key(|(id, _)| *id);
     assert!(failed.iter().all(|(_, response)| response.status == 503));
-    assert_eq!(failed.into_iter().map(|(id, _)| id).collect::<Vec<_>>(), open, "a trap answers them all, once");
+    assert_eq!(
+        failed.into_iter().map(|(id, _)| id).collect::<Vec<_>>(),
+        open,
+        "a trap answers them all, once"
+    );
     assert_eq!(ask(&mut host, get("")).status, 200);
 }
 

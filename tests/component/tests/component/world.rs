@@ -65,9 +65,15 @@ fn every_item_of_the_contract_is_documented_and_begins_with_a_sentence() {
             }
         };
         match &ty.kind {
-            wit_parser::TypeDefKind::Record(record) => parts(record.fields.iter().map(|f| (&f.name, &f.docs)).collect()),
-            wit_parser::TypeDefKind::Variant(variant) => parts(variant.cases.iter().map(|c| (&c.name, &c.docs)).collect()),
-            wit_parser::TypeDefKind::Enum(cases) => parts(cases.cases.iter().map(|c| (&c.name, &c.docs)).collect()),
+            wit_parser::TypeDefKind::Record(record) => {
+                parts(record.fields.iter().map(|f| (&f.name, &f.docs)).collect());
+            }
+            wit_parser::TypeDefKind::Variant(variant) => {
+                parts(variant.cases.iter().map(|c| (&c.name, &c.docs)).collect());
+            }
+            wit_parser::TypeDefKind::Enum(cases) => {
+                parts(cases.cases.iter().map(|c| (&c.name, &c.docs)).collect());
+            }
             _ => {}
         }
     }
