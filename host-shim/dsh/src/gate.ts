@@ -115,11 +115,6 @@ export class Gate {
     if (this.failed) this.#mode = closed ? 'closed' : 'open';
   }
 
-  /** Where to report from now on: the row's newest context. */
-  set report(report: Reporter) {
-    this.#report = report;
-  }
-
   /** Whether there was no component to be had: it may be tried again. */
   get failed(): boolean {
     return this.#mode === 'open' || this.#mode === 'closed';

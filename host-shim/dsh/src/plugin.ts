@@ -11,7 +11,7 @@ import manifest from '../package.json' with { type: 'json' };
 import { tooOld } from './compat/harness.ts';
 import { Gate, describe } from './gate.ts';
 import { load, packaged, type Parts } from './load.ts';
-import { reporter, type Level } from './report.ts';
+import { reporter, type Reporter } from './report.ts';
 import { isEnding, leave, settle, type Living } from './row.ts';
 import { Spawns } from './spawns.ts';
 import { stats } from './stats.ts';
@@ -19,45 +19,41 @@ import { readStored, storedPath, writeStored } from './stored.ts';
 import { GatedStream } from './stream.ts';
 import { Trace } from './trace.ts';
 
-type Say = (level: Level, message: string, loud?: boolean) => void;
-
 /** Mounts the plugin on a row. */
 export function mount(ctx: Context, config: unknown, parts: Parts = packaged()): void {
   try {
     settle(ctx, config, () => new Plugin(ctx, config, parts));
   } catch (error) {
     // Whatever it is, a harness that does not start is worse.
-    reporter(ctx)('error', `not mounted, nothing is limited: ${describe(error)}`);
+    reporter(ctx.root)('error', `not mounted, nothing is limited: ${describe(error)}`);
   }
 }
 
 class Plugin implements Living {
   readonly gate: Gate;
   #spawns: Spawns;
-  #say: Say;
+  #say: Reporter;
   #config = '{}';
   #path: string;
-  /** Whether a configuration without a mistake is in force. */
+  /** Whether a configuration without a mistake is in force, and whether the newest has one. */
   #good = false;
+  #wrong = false;
   #listeners: Array<() => unknown>;
   #within = new AsyncLocalStorage<number>();
   #parts: Parts;
 
   constructor(ctx: Context, config: unknown, parts: Parts) {
-    this.#parts = parts;
-    this.#say = reporter(ctx);
-    this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
     const { root } = ctx;
+    this.#parts = parts;
+    this.#say = reporter(root);
+    this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
     this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config), () => isEnding(root));
     this.#spawns = new Spawns(this.gate);
     this.#listeners = this.#listen(root);
-    this.#config = toJson(config);
     void this.#load();
   }
 
   adopt(ctx: Context, config: unknown): void {
-    this.#say = reporter(ctx);
-    this.gate.report = this.#say;
     this.#configure(config);
     // Whoever restarts a plugin that could not load may have put it right.
     if (this.gate.failed) void this.#load();
@@ -93,10 +89,10 @@ class Plugin implements Living {
     this.gate.closed = isClosed(config);
     const { limiter } = this.gate;
     if (limiter === undefined) return;
-    const wasGood = this.#good;
+    const wasWrong = this.#wrong;
     try {
       this.#apply(limiter);
-      if (this.#good && !wasGood) this.#announce(limiter);
+      if (wasWrong && !this.#wrong) this.#announce(limiter);
     } catch (error) {
       this.#say('error', `the edited row is not in force, the configuration before it is: ${describe(error)}`);
     }
@@ -106,6 +102,7 @@ class Plugin implements Living {
   /** Puts the row's configuration in force, or what comes nearest to it. */
   #apply(limiter: Limiter): void {
     const { applied, problems } = limiter.configure(this.#config, false);
+    this.#wrong = !applied;
     if (applied) {
       this.#good = true;
       try {
@@ -122,9 +119,8 @@ class Plugin implements Living {
   }
 
   #announce(limiter: Limiter): void {
-    const limits = (stats(limiter) as { scopes: Array<{ scope: string; max: number }> }).scopes
-      .filter(({ max }) => max >= 0)
-      .map(({ scope, max }) => `${scope} max ${max}`);
+    const { scopes } = stats(limiter) as { scopes?: Array<{ scope: string; max: number }> };
+    const limits = scopes?.filter(({ max }) => max >= 0).map(({ scope, max }) => `${scope} max ${max}`) ?? ['its limits it does not tell'];
     const what = limits.length === 0 ? 'inactive: no limits set' : limits.join(', ');
     this.#say('info', `${manifest.version}, component ${limiter.status().sha256.slice(0, 12)}; ${what}`, true);
   }

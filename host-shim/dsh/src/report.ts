@@ -3,16 +3,13 @@ import type { Context } from '@deepseek-ai/cordis';
 
 export type Level = 'debug' | 'info' | 'warn' | 'error';
 
-/** Says one line. */
-export type Reporter = (level: Level, message: string) => void;
+/** Says one line; a loud one goes to stderr as well. Warnings and errors are loud by themselves. */
+export type Reporter = (level: Level, message: string, loud?: boolean) => void;
 
-/** What goes to stderr as well. */
-const LOUD: ReadonlySet<Level> = new Set<Level>(['warn', 'error']);
-
-/** A reporter for one mounting of the plugin. `loud` lines go to stderr whatever their level. */
-export function reporter(ctx: Context): (level: Level, message: string, loud?: boolean) => void {
-  const logger = ctx.root.logger('gen-limit');
-  return (level, message, loud = LOUD.has(level)) => {
+/** The reporter of one harness. */
+export function reporter(root: Context): Reporter {
+  const logger = root.logger('gen-limit');
+  return (level, message, loud = level === 'warn' || level === 'error') => {
     logger[level]('%s', message);
     if (loud) process.stderr.write(`gen-limit: ${message}\n`);
   };

@@ -217,9 +217,16 @@ suite('configuration', () => {
 
   test('a row that is right again is taken and told', async () => {
     await using world = await World.make({ config: limit('one') });
+    for (const max of [1, 2]) {
+      world.stderr.length = 0;
+      await world.edit(limit(max));
+      assert.match(world.stderr.join(''), new RegExp(`^gen-limit: 0\\.1\\.0, component .*box/\\* max ${max}\n$`, 'u'));
+      await world.edit(limit('wrong again'));
+    }
+    await world.edit(limit(3));
     world.stderr.length = 0;
-    await world.edit(limit(1));
-    assert.match(world.stderr.join(''), /box\/\* max 1/u);
+    await world.edit(limit(4));
+    assert.deepEqual(world.stderr, [], 'an edit without a mistake needs no words');
   });
 
   test('a home that cannot be written is told and limits nothing less', async () => {
