@@ -74,6 +74,8 @@ class Plugin implements Living {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
       const limiter = await load(this.#parts);
+      // Meanwhile the row may have gone, or another load come first.
+      if (!this.gate.loading && !this.gate.failed) return;
       this.#apply(limiter);
       this.gate.open(limiter);
       this.#announce(limiter);

@@ -122,14 +122,11 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     const onAbort = (): void => this.#withdraw(rejection(signal?.reason));
     this.#state = 'waiting';
     signal?.addEventListener('abort', onAbort, { once: true });
-    try {
-      const end = await Promise.race([decide(left), left]);
-      // Whoever left in the same turn as the line reached it has left.
-      if (this.#state !== 'waiting') return await left;
-      return 'kind' in end ? await this.#decided(end) : end;
-    } finally {
-      signal?.removeEventListener('abort', onAbort);
-    }
+    const end = await Promise.race([decide(left), left]);
+    // From here on the signal is the backend's affair.
+    signal?.removeEventListener('abort', onAbort);
+    // Whoever left in the same turn as the line reached it has left.
+    return this.#state === 'waiting' && 'kind' in end ? this.#decided(end) : left;
   }
 
   /** Leaves for good, whatever has been promised meanwhile. */

@@ -139,6 +139,7 @@ suite('a slow start', () => {
       await started;
       assert.equal(await a.done, undefined);
       assert.deepEqual(world.let, through);
+      assert.deepEqual(world.stderr, [], 'a row that has gone says nothing');
     });
   }
 });

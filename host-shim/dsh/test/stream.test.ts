@@ -434,17 +434,29 @@ suite('stream', () => {
     assert.deepEqual(world.backend.calls.map(({ session }) => session), ['a']);
   });
 
-  test('a late abort is the backend\'s affair and does nothing to the line', async () => {
-    await using world = await World.make({ config: limit(1) });
-    const a = world.read('a');
-    world.read('b');
-    await settled();
-    a.controller.abort(new Error('late'));
-    await a.done;
-    await settled();
-    assert.deepEqual(world.backend.sessions, ['b']);
-    assert.equal(finish(a.chunks).kind, 'aborted');
-  });
+  for (const waited of [false, true]) {
+    test(`a late abort is the backend's affair and does nothing to the line${waited ? ', also after a wait' : ''}`, async () => {
+      await using world = await World.make({ config: limit(1) });
+      if (waited) world.read('before');
+      const a = world.read('a');
+      world.read('b');
+      await settled();
+      if (waited) world.backend.of('before').end();
+      await settled();
+      // A backend that takes its time: until it has ended, it generates and its seat is held.
+      const call = world.backend.of('a');
+      call.deaf = true;
+      a.controller.abort(new Error('late'));
+      await settled();
+      assert.deepEqual(world.backend.sessions, ['a']);
+      assert.equal(world.occupancy, 1);
+      call.fail(new Error('late'));
+      await a.done;
+      await settled();
+      assert.deepEqual(world.backend.sessions, ['b']);
+      assert.equal(finish(a.chunks).kind, 'aborted');
+    });
+  }
 
   test('an abort in the turn in which the line reaches the call gives the seat to the next', async () => {
     await using world = await World.make({ config: limit(1) });

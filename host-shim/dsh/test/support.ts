@@ -31,6 +31,8 @@ export class Call {
   readonly model: string;
   readonly options: GenerateOptions;
   open = true;
+  /** Does not hear its signal. */
+  deaf = false;
   #steps: Array<{ chunk: StreamChunk } | { error: unknown } | 'end'> = [];
   #wake: () => void = () => undefined;
 
@@ -80,7 +82,9 @@ export class Call {
 
   async *chunks(): AsyncGenerator<StreamChunk, undefined> {
     const { signal } = this.options;
-    const onAbort = (): void => this.fail(signal?.reason);
+    const onAbort = (): void => {
+      if (!this.deaf) this.fail(signal?.reason);
+    };
     signal?.addEventListener('abort', onAbort);
     try {
       signal?.throwIfAborted();
