@@ -55,7 +55,7 @@ const drain = async (stream: AsyncIterable<StreamChunk>): Promise<void> => {
   for await (const _ of stream);
 };
 
-await using world = await World.make({ config: limit(1) });
+const world = await World.make({ config: limit(1) });
 const off = world.ctx.on('llm/stream', () => source(CHUNKS));
 const bare = await best(10, CHUNKS, () => drain(source(CHUNKS)));
 const gated = await best(10, CHUNKS, () => drain(world.stream('a')));
@@ -76,3 +76,4 @@ const without = await best(10, CALLS, async () => {
 });
 say('one whole call through the harness\'s chain, no chunks, without us', without);
 empty();
+await world.end();

@@ -36,7 +36,7 @@ suite('parts that cannot be used', () => {
   for (const [what, [parts, told]] of Object.entries(PARTS_WRONG)) {
     test(`${what} is named, the harness starts, and onFailure decides`, async () => {
       for (const onFailure of ['open', 'closed', 'Closed']) {
-        await using world = await World.make({ config: limit(1, { onFailure }), parts });
+        const world = await World.make({ config: limit(1, { onFailure }), parts });
         assert.match(world.stderr.join(''), told);
         world.backend.onCall = (call) => call.end();
         const { chunks, done } = world.read('a');
@@ -55,7 +55,7 @@ suite('parts that cannot be used', () => {
   }
 
   test('onFailure is taken live also without a component', async () => {
-    await using world = await World.make({ config: limit(1), parts: { component: join(folder, 'nowhere.wasm') } });
+    const world = await World.make({ config: limit(1), parts: { component: join(folder, 'nowhere.wasm') } });
     await world.edit(limit(1, { onFailure: 'closed' }));
     await world.read('a').done;
     assert.deepEqual(world.let, []);
@@ -65,7 +65,7 @@ suite('parts that cannot be used', () => {
 suite('an addon that fails', () => {
   for (const onFailure of ['open', 'closed']) {
     test(`after a panic onFailure decides for all, also for those who wait: ${onFailure}`, async () => {
-      await using world = await World.make({ config: limit(1, { onFailure }) });
+      const world = await World.make({ config: limit(1, { onFailure }) });
       const readings = ['a', 'b', 'c'].map((session) => world.read(session));
       await settled();
       const { limiter } = world.gate;
@@ -81,7 +81,7 @@ suite('an addon that fails', () => {
 
   test('a restart after the parts have been put right limits again', async () => {
     const component = file('later.wasm', 'not yet');
-    await using world = await World.make({ config: limit(1), parts: { component } });
+    const world = await World.make({ config: limit(1), parts: { component } });
     assert.equal(world.gate.failed, true);
     writeFileSync(component, whole);
     await world.restart();
@@ -95,7 +95,6 @@ suite('an addon that fails', () => {
 suite('a slow start', () => {
   test('calls that come while the component loads wait for it, in their order', async () => {
     const world = new World();
-    await using _ = world;
     // A copy is another file, so it is compiled again.
     const component = file('slow.wasm', whole);
     const started = world.start({ config: limit(1), parts: { component } });
@@ -128,7 +127,6 @@ suite('a slow start', () => {
   ] as const) {
     test(what, async () => {
       const world = new World();
-      await using _ = world;
       const component = file(`slow-${through.length}.wasm`, whole);
       const started = world.start({ config: limit(0), parts: { component } });
       while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
@@ -156,7 +154,7 @@ suite('a component that fails', () => {
     test(`one that ${fault}s loses no live call and no waiter, and the harness keeps answering`, async () => {
       for (let after = FIRST; after < FIRST + 6; after += 1) {
         const config = limit(2, { chaos: `${fault}-in:${after}`, maxRestarts: 50 });
-        await using world = await World.make({ config, parts: CHAOS, ...(fault === 'loop' ? { options: { callTicks: 5 } } : {}) });
+        const world = await World.make({ config, parts: CHAOS, ...(fault === 'loop' ? { options: { callTicks: 5 } } : {}) });
         const readings = Array.from({ length: 6 }, (_, n) => world.read(`s${n}`));
         await settled();
         const order: Array<string | undefined> = [];
@@ -180,7 +178,7 @@ suite('a component that fails', () => {
   for (const [onFailure, through] of [['open', 5], ['closed', 0]] as const) {
     test(`one that fails again and again leaves it to onFailure: ${onFailure}`, async () => {
       const config = limit(1, { chaos: `trap-in:${FIRST}`, maxRestarts: 1, onFailure });
-      await using world = await World.make({ config, parts: CHAOS });
+      const world = await World.make({ config, parts: CHAOS });
       const readings = Array.from({ length: 20 }, (_, n) => world.read(`s${n}`));
       await settled();
       const { state } = world.gate.limiter?.status() ?? assert.fail(world.stderr.join(''));

@@ -37,7 +37,7 @@ const PATHS: Record<string, (harness: Harness) => Promise<unknown> | unknown> = 
 suite('paths', () => {
   for (const [path, walk] of Object.entries(PATHS)) {
     test(`${path} passes the gate`, { timeout: 60_000 }, async () => {
-      await using harness = await Harness.make({ config: limit(0) });
+      const harness = await Harness.make({ config: limit(0) });
       const walked = Promise.resolve(walk(harness));
       await until(() => harness.waiting > 0);
       assert.deepEqual({ waiting: harness.waiting, calls: harness.backend.calls.length }, { waiting: 1, calls: 0 });

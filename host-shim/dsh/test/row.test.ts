@@ -24,7 +24,6 @@ suite('life of a row', () => {
   for (const [what, happen] of Object.entries(CARRIED)) {
     test(`B4 ${what} while two run and two wait: counts and line survive`, async () => {
       const { world, readings } = await busy();
-      await using _ = world;
       const happened = happen(world);
       // Also whoever comes in the middle of it.
       readings.push(world.read('e'));
@@ -45,7 +44,7 @@ suite('life of a row', () => {
   }
 
   test('an edit is taken live: the plugin is not unloaded for it', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     let unloaded = 0;
     world.ctx.on('internal/status', (fiber) => {
       if (fiber.entry === world.entry && fiber.state === (5 as never)) unloaded += 1;
@@ -65,7 +64,6 @@ suite('life of a row', () => {
   })) {
     test(`B4 ${what} while two run and two wait: everybody proceeds, and later calls are not limited`, async () => {
       const { world } = await busy();
-      await using _ = world;
       const { gate } = world;
       await happen(world);
       await until(() => gate.limiter === undefined);
@@ -78,7 +76,6 @@ suite('life of a row', () => {
 
   test('a row that is disabled and enabled limits again', async () => {
     const { world } = await busy();
-    await using _ = world;
     const { gate } = world;
     await world.disable();
     await until(() => gate.limiter === undefined);
@@ -93,7 +90,6 @@ suite('life of a row', () => {
 
   test('B4 shut down while two run and two wait: they are cancelled and none reaches the backend', async () => {
     const { world, readings } = await busy();
-    await using _ = world;
     await world.shutDown();
     await settled();
     assert.deepEqual(world.let, ['a', 'b']);
@@ -108,7 +104,6 @@ suite('life of a row', () => {
 
   test('what may be the first half of a replacement is waited for, for at most 250 ms', async (t) => {
     const { world } = await busy();
-    await using _ = world;
     t.mock.timers.enable({ apis: ['setInterval'] });
     let now = performance.now();
     t.mock.method(performance, 'now', () => now);
@@ -131,7 +126,7 @@ suite('configuration', () => {
 
   test('one line at the start says what is enforced', async () => {
     const limits = [{ provider: 'box', model: '*', max: 1 }, { provider: 'box', model: 'm', max: 3 }, { provider: 'x', model: 'y', max: -1 }];
-    await using world = await World.make({ config: { limits } });
+    const world = await World.make({ config: { limits } });
     assert.equal(world.stderr.length, 1);
     assert.match(world.stderr[0] ?? '', /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; .*box\/m max 3.*box\/\* max 1\n$/u);
     assert.doesNotMatch(world.stderr[0] ?? '', /x\/y/u);
@@ -139,7 +134,7 @@ suite('configuration', () => {
 
   test('one line at the start says that nothing is enforced', async () => {
     for (const config of [undefined, {}, { limits: [] }]) {
-      await using world = await World.make({ config });
+      const world = await World.make({ config });
       assert.match(world.stderr.join(''), /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; inactive: no limits set\n$/u);
     }
   });
@@ -150,7 +145,7 @@ suite('configuration', () => {
     ['4294967296', 4_294_967_296],
   ];
   test('a wrong max is told with row and field and changes nothing', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (const [name, max] of WRONG) {
       world.stderr.length = 0;
       await world.edit(limit(max));
@@ -168,19 +163,19 @@ suite('configuration', () => {
   });
 
   test('what JSON cannot say is shown as it was written', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     await world.edit(limit(Infinity));
     assert.match(world.stderr.join(''), /Infinity/u);
   });
 
   test('B10 two rows for one scope are an error', async () => {
-    await using world = await World.make({ config: { limits: [...limit(1)['limits'] as never[], ...limit(2)['limits'] as never[]] } });
+    const world = await World.make({ config: { limits: [...limit(1)['limits'] as never[], ...limit(2)['limits'] as never[]] } });
     assert.match(world.stderr.join(''), /limits\[1\]/u);
   });
 
   test('without a last good configuration the valid rows are in force', async () => {
     const config = { limits: [{ provider: 'box', model: '*', max: 1 }, { provider: 'other', model: '*', max: 'two' }] };
-    await using world = await World.make({ config });
+    const world = await World.make({ config });
     assert.match(world.stderr.join(''), /limits\[1\]\.max.*what is valid of the row is in force/u);
     for (const session of ['a', 'b']) world.read(session);
     await settled();
@@ -189,7 +184,7 @@ suite('configuration', () => {
 
   test('a configuration that is no object at all does not keep the harness from starting', async () => {
     for (const config of ['limits', 3, [1], true]) {
-      await using world = await World.make({ config });
+      const world = await World.make({ config });
       world.backend.onCall = (call) => call.end();
       assert.equal(await world.read('a').done, undefined);
       assert.notEqual(world.stderr.length, 0);
@@ -199,8 +194,8 @@ suite('configuration', () => {
   test('the last good configuration survives a restart of the harness and is its owner\'s alone', async () => {
     const first = await World.make({ config: limit(1) });
     assert.equal(statSync(stored(first)).mode & 0o777, 0o600);
-    await first[Symbol.asyncDispose]();
-    await using world = await World.make({ config: limit('one'), home: first.home });
+    await first.end();
+    const world = await World.make({ config: limit('one'), home: first.home });
     assert.match(world.stderr.join(''), /limits\[0\]\.max.*last good configuration is in force/u);
     for (const session of ['a', 'b']) world.read(session);
     await settled();
@@ -209,14 +204,14 @@ suite('configuration', () => {
 
   test('a last good configuration that has been damaged is not used', async () => {
     const first = await World.make({ config: limit(1) });
-    await first[Symbol.asyncDispose]();
+    await first.end();
     writeFileSync(stored(first), '{"limits": [{"prov');
-    await using world = await World.make({ config: limit('one'), home: first.home });
+    const world = await World.make({ config: limit('one'), home: first.home });
     assert.match(world.stderr.join(''), /what is valid of the row is in force/u);
   });
 
   test('a row that is right again is taken and told', async () => {
-    await using world = await World.make({ config: limit('one') });
+    const world = await World.make({ config: limit('one') });
     for (const max of [1, 2]) {
       world.stderr.length = 0;
       await world.edit(limit(max));
@@ -230,12 +225,12 @@ suite('configuration', () => {
   });
 
   test('a home that cannot be written is told and limits nothing less', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     // A file where the folder should be cannot be written into, not even by root.
     const other = join(world.home, 'file');
     writeFileSync(other, '');
     chmodSync(other, 0o400);
-    await using second = await World.make({ config: limit(1), home: other });
+    const second = await World.make({ config: limit(1), home: other });
     assert.match(second.stderr.join(''), /could not be stored/u);
     assert.equal(second.stats.scopes[0]?.max, 1);
   });

@@ -11,7 +11,7 @@ function text({ content }: ToolExecutionResult): string {
 
 suite('spawn', () => {
   test('three spawns and their three children fit a limit of three', async () => {
-    await using harness = await Harness.make({ config: limit(3) });
+    const harness = await Harness.make({ config: limit(3) });
     for (const prompt of ['one', 'two', 'three']) harness.spawn(prompt);
     await harness.grown();
     assert.deepEqual(harness.prompts.toSorted(), ['one', 'three', 'two']);
@@ -20,7 +20,7 @@ suite('spawn', () => {
   });
 
   test('a spawn waits at capacity and passes when a seat is freed', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     harness.read('busy');
     const doing = harness.spawn('child');
     await harness.grown();
@@ -34,7 +34,7 @@ suite('spawn', () => {
   });
 
   test('a spawn is denied only after its wait, with the code in the reason', async () => {
-    await using harness = await Harness.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
+    const harness = await Harness.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
     harness.read('busy');
     const doing = harness.spawn('child');
     await harness.grown();
@@ -49,12 +49,12 @@ suite('spawn', () => {
   });
 
   test('other tools are untouched, also when everything is paused', async () => {
-    await using harness = await Harness.make({ config: limit(0) });
+    const harness = await Harness.make({ config: limit(0) });
     assert.equal(text(await harness.do('echo').result), 'echo');
   });
 
   test('a spawn onto a route without a limit is never gated', async () => {
-    await using harness = await Harness.make({ config: limit(0) });
+    const harness = await Harness.make({ config: limit(0) });
     const free = await harness.agent('other');
     for (let n = 0; n < 5; n += 1) harness.spawn(`free ${n}`, free);
     await harness.grown();
@@ -62,7 +62,7 @@ suite('spawn', () => {
   });
 
   test('B11 of eight spawns at once at limit 1 one passes, then one for each freed seat', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     const doings = Array.from({ length: 8 }, (_, n) => harness.spawn(`child ${n}`));
     const order: string[] = [];
     for (let n = 0; n < 8; n += 1) {
@@ -78,7 +78,7 @@ suite('spawn', () => {
   });
 
   test('B11 a child does not wait again behind those who came after its spawn', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     harness.read('first');
     await settled();
     harness.spawn('child');
@@ -96,7 +96,7 @@ suite('spawn', () => {
   });
 
   test('an aborted spawn leaves the line and is reported as the harness\'s own cancellation', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     harness.read('busy');
     const doing = harness.spawn('child');
     await settled();
@@ -112,7 +112,7 @@ suite('spawn', () => {
   });
 
   test('a spawn that is aborted already takes no place and makes no child', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     const doing = harness.spawn('child');
     doing.controller.abort(new Error('at once'));
     await doing.result;
@@ -121,7 +121,7 @@ suite('spawn', () => {
   });
 
   test('a spawn that another plugin denies takes no place', async () => {
-    await using harness = await Harness.make({ config: limit(0) });
+    const harness = await Harness.make({ config: limit(0) });
     const off = harness.ctx.on('tools/pre-execute', async () => ({ kind: 'deny', reason: 'not today' }));
     assert.match(text(await harness.spawn('child').result), /not today/u);
     assert.equal(harness.waiting, 0);
@@ -129,7 +129,7 @@ suite('spawn', () => {
   });
 
   test('a spawn that is stopped before its body gives its credit back', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     const off = harness.ctx.tools.guard(({ name }) => (name === 'subagent' ? 'guarded' : undefined));
     assert.match(text(await harness.spawn('child').result), /guarded/u);
     assert.equal(harness.stats.credits, 0);
@@ -137,7 +137,7 @@ suite('spawn', () => {
   });
 
   test('a spawn that fails in its body gives its credit back', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     const off = harness.ctx.on('tools/execute', () => Promise.reject(new Error('no child today')));
     assert.match(text(await harness.spawn('child').result), /no child/u);
     assert.equal(harness.stats.credits, 0);
@@ -145,7 +145,7 @@ suite('spawn', () => {
   });
 
   test('a background spawn leaves its credit to its child', async () => {
-    await using harness = await Harness.make({ config: limit(2) });
+    const harness = await Harness.make({ config: limit(2) });
     const doings = ['one', 'two', 'three'].map((prompt) =>
       harness.do('subagent', { description: prompt, prompt, run_in_background: true }));
     await harness.grown();
@@ -157,7 +157,7 @@ suite('spawn', () => {
   });
 
   test('a fork is paced like a spawn', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     for (const prompt of ['one', 'two']) harness.spawn(prompt, harness.root, 'subagent_fork');
     await harness.grown();
     assert.deepEqual(harness.prompts, ['one']);
@@ -165,7 +165,7 @@ suite('spawn', () => {
   });
 
   test('a chain of three generations completes at limit 1: a parent that waits holds no seat', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     harness.backend.onCall = (call) => {
       const depth = /^depth (\d)$/u.exec(call.prompt)?.[1];
       const answered = call.options.messages.some(({ source }) => source?.kind === 'tool');
@@ -180,7 +180,7 @@ suite('spawn', () => {
   });
 
   test('B2 six children and a title beside them peak at two sessions at limit 2', async () => {
-    await using harness = await Harness.make({ config: limit(2) });
+    const harness = await Harness.make({ config: limit(2) });
     await harness.withTitles();
     const tools = Array.from({ length: 6 }, (_, n) => ({ name: 'subagent', arguments: { description: `${n}`, prompt: `child ${n}` } }));
     const first = harness.prompt('fan out');
@@ -202,7 +202,7 @@ suite('spawn', () => {
   });
 
   test('B4 a spawn that waits goes on waiting over a restart, and its child inherits its place', async () => {
-    await using harness = await Harness.make({ config: limit(1) });
+    const harness = await Harness.make({ config: limit(1) });
     harness.read('busy');
     await settled();
     harness.spawn('child');
@@ -215,7 +215,7 @@ suite('spawn', () => {
   });
 
   test('B4 a spawn that waits proceeds when the row is disabled', async () => {
-    await using harness = await Harness.make({ config: limit(0) });
+    const harness = await Harness.make({ config: limit(0) });
     harness.spawn('child');
     await settled();
     const { gate } = harness;
@@ -226,7 +226,7 @@ suite('spawn', () => {
   });
 
   test('B4 a spawn that waits makes no child when the harness shuts down', async () => {
-    await using harness = await Harness.make({ config: limit(0) });
+    const harness = await Harness.make({ config: limit(0) });
     const doing = harness.spawn('child');
     await settled();
     await harness.shutDown();
@@ -236,7 +236,7 @@ suite('spawn', () => {
   });
 
   test('children that start in another order than their spawns fit all the same', async () => {
-    await using harness = await Harness.make({ config: limit(3) });
+    const harness = await Harness.make({ config: limit(3) });
     // The first two spawns reach their bodies after the third.
     const held: Array<() => void> = [];
     const off = harness.ctx.on('tools/execute', async (exec, next) => {

@@ -14,7 +14,7 @@ function finish(chunks: StreamChunk[]): { kind: string; code?: string; message?:
 
 suite('line', () => {
   test('a call with room is admitted at once', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     await settled();
     assert.deepEqual(world.backend.sessions, ['a']);
@@ -22,7 +22,7 @@ suite('line', () => {
   });
 
   test('a claim counts before the next is looked at: eight at once at limit 1, one runs', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (let n = 0; n < 8; n += 1) world.read(`s${n}`);
     await settled();
     assert.deepEqual(world.backend.sessions, ['s0']);
@@ -30,7 +30,7 @@ suite('line', () => {
   });
 
   test('waiters are served first in, first out', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (const session of ['a', 'b', 'c', 'd']) world.read(session);
     const order: string[] = [];
     for (let n = 0; n < 4; n += 1) {
@@ -43,7 +43,7 @@ suite('line', () => {
   });
 
   test('B1 one freed seat lets exactly one of five waiters run', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (const session of ['a', 'b', 'c', 'd', 'e', 'f']) world.read(session);
     await settled();
     world.backend.of('a').end();
@@ -54,7 +54,7 @@ suite('line', () => {
 
   for (const max of [1, 2, 3]) {
     test(`B1 twelve sessions of twenty short streams peak at ${max} at limit ${max}`, async () => {
-      await using world = await World.make({ config: limit(max) });
+      const world = await World.make({ config: limit(max) });
       // Whoever generates ends at a turn of chance; the chance is the same in every run.
       let seed = max;
       const chance = (): number => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
@@ -78,7 +78,7 @@ suite('line', () => {
   }
 
   test('nobody overtakes: an arrival stands behind those who wait', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     world.read('b');
     await settled();
@@ -89,7 +89,7 @@ suite('line', () => {
   });
 
   test('timeout 0 arms nothing and waits for ever', async () => {
-    await using world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
+    const world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
     world.read('a');
     const b = world.read('b');
     await settled();
@@ -101,7 +101,7 @@ suite('line', () => {
   });
 
   test('a timed-out waiter is gone, the next release goes to a live one', async () => {
-    await using world = await World.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
+    const world = await World.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
     world.read('a');
     const b = world.read('b');
     await settled();
@@ -121,7 +121,7 @@ suite('line', () => {
   for (const wait of [2_147_483_648, 9_999_999_999, 30 * 86_400_000]) {
     test(`B10 a timeout of ${wait} ms waits that long, and no timer is asked for more than it holds`, async (t) => {
       const timer = t.mock.method(globalThis, 'setTimeout');
-      await using world = await World.make({ config: limit(1, { queueTimeoutMs: wait }) });
+      const world = await World.make({ config: limit(1, { queueTimeoutMs: wait }) });
       world.read('a');
       const b = world.read('b');
       await settled();
@@ -137,7 +137,7 @@ suite('line', () => {
   }
 
   test('B10 a wait longer than a timer holds is continued when the timer fires', async (t) => {
-    await using world = await World.make({ config: limit(1, { queueTimeoutMs: 2 ** 31 + 1000 }) });
+    const world = await World.make({ config: limit(1, { queueTimeoutMs: 2 ** 31 + 1000 }) });
     t.mock.timers.enable({ apis: ['setTimeout'] });
     world.read('a');
     const b = world.read('b');
@@ -149,7 +149,7 @@ suite('line', () => {
   });
 
   test('a full line refuses at the door', async () => {
-    await using world = await World.make({ config: limit(1, { maxQueued: 2 }) });
+    const world = await World.make({ config: limit(1, { maxQueued: 2 }) });
     for (const session of ['a', 'b', 'c']) world.read(session);
     const d = world.read('d');
     await settled();
@@ -159,7 +159,7 @@ suite('line', () => {
   });
 
   test('a raised limit serves the line at once', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (const session of ['a', 'b', 'c', 'd']) world.read(session);
     await settled();
     await world.edit(limit(3));
@@ -167,7 +167,7 @@ suite('line', () => {
   });
 
   test('a removed limit serves the whole line', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (const session of ['a', 'b', 'c', 'd']) world.read(session);
     await settled();
     await world.edit({ limits: [] });
@@ -175,7 +175,7 @@ suite('line', () => {
   });
 
   test('B3 a limit set while five run admits nobody until fewer than it run', async () => {
-    await using world = await World.make({ config: { limits: [] } });
+    const world = await World.make({ config: { limits: [] } });
     for (let n = 0; n < 5; n += 1) world.read(`s${n}`);
     await settled();
     await world.edit(limit(2));
@@ -192,7 +192,7 @@ suite('line', () => {
   });
 
   test('B5 a limit lowered from 3 to 1 lets the next start when nobody runs, one at a time', async () => {
-    await using world = await World.make({ config: limit(3) });
+    const world = await World.make({ config: limit(3) });
     for (let n = 0; n < 7; n += 1) world.read(`s${n}`);
     await settled();
     await world.edit(limit(1));
@@ -209,7 +209,7 @@ suite('line', () => {
   });
 
   test('B13 timed-out waiters leave nothing in stats, a running stream is always there', async () => {
-    await using world = await World.make({ config: { limits: [{ provider: '*', model: '*', max: 1 }], queueTimeoutMs: 10 } });
+    const world = await World.make({ config: { limits: [{ provider: '*', model: '*', max: 1 }], queueTimeoutMs: 10 } });
     world.read('runner', { model: 'kept' });
     await settled();
     for (let n = 0; n < 1000; n += 1) world.read(`s${n}`, { model: `m${n}` });
@@ -224,7 +224,7 @@ suite('line', () => {
   });
 
   test('a drained line leaves nothing behind', async () => {
-    await using world = await World.make({ config: limit(2) });
+    const world = await World.make({ config: limit(2) });
     world.backend.onCall = (call) => call.end();
     await Promise.all(Array.from({ length: 50 }, (_, n) => world.read(`s${n}`).done));
     await settled();
@@ -236,7 +236,7 @@ suite('line', () => {
 
   test('all limits on a route apply together: a model of its own does not evade its provider', async () => {
     const limits = [{ provider: 'box', model: '*', max: 1 }, { provider: 'box', model: 'm', max: 5 }];
-    await using world = await World.make({ config: { limits } });
+    const world = await World.make({ config: { limits } });
     world.read('a');
     world.read('b', { model: 'other' });
     world.read('c');
@@ -247,7 +247,7 @@ suite('line', () => {
 
 suite('stream', () => {
   test('B2 a session that overlaps its calls counts once, until its last call ends', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     await settled();
     world.read('a', { purpose: 'session-title' } as never);
@@ -264,7 +264,7 @@ suite('stream', () => {
   });
 
   test('B6 a second waiter of a session is admitted with the first, without a second seat', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     world.read('b');
     world.read('c');
@@ -281,7 +281,7 @@ suite('stream', () => {
   });
 
   test('a call without a session id is its own session', async () => {
-    await using world = await World.make({ config: limit(2) });
+    const world = await World.make({ config: limit(2) });
     for (let n = 0; n < 4; n += 1) world.read();
     await settled();
     assert.equal(world.backend.open.length, 2);
@@ -289,7 +289,7 @@ suite('stream', () => {
   });
 
   test('the seat is free before the consumer sees the end', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     const iterator = world.stream('a')[Symbol.asyncIterator]();
     world.backend.onCall = (call) => call.end();
     for (let step = await iterator.next(); !step.done; step = await iterator.next()) assert.equal(world.occupancy, 1);
@@ -297,7 +297,7 @@ suite('stream', () => {
   });
 
   test('a provider that throws a hundred times in a row leaves occupancy 0', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     for (let n = 0; n < 100; n += 1) {
       world.backend.onCall = (call) => {
         if (n % 2 === 0) call.say('a little');
@@ -312,7 +312,7 @@ suite('stream', () => {
 
   for (const phase of ['at its call', 'at its iterator', 'at its first step', 'at a later step'] as const) {
     test(`a middleware that throws ${phase} gives the seat back`, async () => {
-      await using world = await World.make({ config: limit(1) });
+      const world = await World.make({ config: limit(1) });
       const error = new Error(phase);
       const rest: AsyncIterable<StreamChunk> = {
         [Symbol.asyncIterator]() {
@@ -339,7 +339,7 @@ suite('stream', () => {
   }
 
   test('a consumer that breaks off closes the backend and gives the seat back', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.backend.onCall = (call) => call.say('hello');
     for await (const _ of world.stream('a')) break;
     assert.equal(world.backend.open.length, 0);
@@ -347,7 +347,7 @@ suite('stream', () => {
   });
 
   test('a consumer that throws into the stream gives the seat back', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.backend.onCall = (call) => call.say('hello');
     const iterator = world.stream('a')[Symbol.asyncIterator]();
     await iterator.next();
@@ -356,7 +356,7 @@ suite('stream', () => {
   });
 
   test('a refusal is exactly one terminal chunk with the code', async () => {
-    await using world = await World.make({ config: limit(1, { maxQueued: 0 }) });
+    const world = await World.make({ config: limit(1, { maxQueued: 0 }) });
     world.read('a');
     await settled();
     const { chunks, done } = world.read('b');
@@ -369,7 +369,7 @@ suite('stream', () => {
   test('reasons distinguish a full line, a wait that ran out and a paused limit', async () => {
     const texts: string[] = [];
     for (const config of [limit(1, { maxQueued: 0 }), limit(1, { queueTimeoutMs: 5 }), limit(0, { queueTimeoutMs: 5 })]) {
-      await using world = await World.make({ config });
+      const world = await World.make({ config });
       world.read('a');
       const { chunks } = world.read('b');
       await settled();
@@ -382,7 +382,7 @@ suite('stream', () => {
   });
 
   test('B14 a wait that ran out quotes the numbers of now', async () => {
-    await using world = await World.make({ config: limit(5, { queueTimeoutMs: 1000 }) });
+    const world = await World.make({ config: limit(5, { queueTimeoutMs: 1000 }) });
     for (let n = 0; n < 5; n += 1) world.read(`s${n}`);
     const late = world.read('late');
     await settled();
@@ -396,7 +396,7 @@ suite('stream', () => {
   });
 
   test('B14 a shortened timeout applies to those in line, counted from their arrival', async () => {
-    await using world = await World.make({ config: limit(1, { queueTimeoutMs: 60_000 }) });
+    const world = await World.make({ config: limit(1, { queueTimeoutMs: 60_000 }) });
     world.read('a');
     const b = world.read('b');
     await settled();
@@ -406,7 +406,7 @@ suite('stream', () => {
   });
 
   test('an abort while waiting rejects with the caller\'s own reason and leaves the line', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     const b = world.read('b');
     const c = world.read('c');
@@ -423,7 +423,7 @@ suite('stream', () => {
   });
 
   test('B12 a call that is aborted already takes no seat and reaches no backend, also when the line is full', async () => {
-    await using world = await World.make({ config: limit(1, { maxQueued: 0 }) });
+    const world = await World.make({ config: limit(1, { maxQueued: 0 }) });
     for (const busy of [false, true]) {
       if (busy) world.read('a');
       await settled();
@@ -436,7 +436,7 @@ suite('stream', () => {
 
   for (const waited of [false, true]) {
     test(`a late abort is the backend's affair and does nothing to the line${waited ? ', also after a wait' : ''}`, async () => {
-      await using world = await World.make({ config: limit(1) });
+      const world = await World.make({ config: limit(1) });
       if (waited) world.read('before');
       const a = world.read('a');
       world.read('b');
@@ -459,7 +459,7 @@ suite('stream', () => {
   }
 
   test('an abort in the turn in which the line reaches the call gives the seat to the next', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     const a = world.stream('a')[Symbol.asyncIterator]();
     const running = a.next();
     const b = world.read('b');
@@ -478,7 +478,7 @@ suite('stream', () => {
   });
 
   test('no listener stays on a signal that outlives its calls', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     const { signal } = new AbortController();
     let listening = 0;
     const add = signal.addEventListener.bind(signal);
@@ -491,7 +491,7 @@ suite('stream', () => {
   });
 
   test('B12 a consumer that walks away while waiting settles at once and frees its place', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     await settled();
     const iterator = world.stream('b')[Symbol.asyncIterator]();
@@ -507,7 +507,7 @@ suite('stream', () => {
   });
 
   test('B12 behind another plugin\'s generator the return is queued, the signal works at once', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     // Mounted later and in front of ours: what the harness cannot keep a plugin from.
     const off = world.ctx.on('llm/stream', async function* (_options, next) {
       yield* next();
@@ -531,7 +531,7 @@ suite('stream', () => {
   });
 
   test('a withdrawn call never starts', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.read('a');
     const gone = Array.from({ length: 10 }, (_, n) => world.read(`gone${n}`));
     world.read('last');
@@ -543,7 +543,7 @@ suite('stream', () => {
   });
 
   test('a stream closed from another task gives its seat back: the id decides', async () => {
-    await using world = await World.make({ config: limit(1) });
+    const world = await World.make({ config: limit(1) });
     world.backend.onCall = (call) => call.say('x');
     const iterator = world.stream('a')[Symbol.asyncIterator]();
     await iterator.next();
@@ -552,7 +552,7 @@ suite('stream', () => {
   });
 
   test('ending a stream twice frees one seat', async () => {
-    await using world = await World.make({ config: limit(2) });
+    const world = await World.make({ config: limit(2) });
     world.backend.onCall = (call) => call.say('x');
     const [a, again] = [world.stream('a')[Symbol.asyncIterator](), world.stream('a')[Symbol.asyncIterator]()];
     await Promise.all([a.next(), again.next()]);
@@ -567,7 +567,7 @@ suite('stream', () => {
 
   test('B16 ids with control characters or leading blanks never share a key with another route', async () => {
     const limits = [{ provider: 'box', model: 'm', max: 1 }];
-    await using world = await World.make({ config: { limits } });
+    const world = await World.make({ config: { limits } });
     for (const model of ['m', 'm\u0000', 'm\u0000x', ` ${'m'.repeat(5000)}`, 'm'.repeat(5000)]) world.read(`of ${model}`, { model });
     await settled();
     assert.equal(world.backend.open.length, 5);
@@ -578,7 +578,7 @@ suite('stream', () => {
   });
 
   test('B7 a stream that awaits another session\'s stream ends by its timeout, the text naming the holder', async () => {
-    await using world = await World.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
+    const world = await World.make({ config: limit(1, { queueTimeoutMs: 1000 }) });
     let inner: StreamChunk[] | undefined;
     const off = world.ctx.on('llm/stream', (options, next) => {
       if (options.sessionId !== ('outer' as never)) return next();
@@ -601,7 +601,7 @@ suite('stream', () => {
 
   for (const step of ['first', 'later'] as const) {
     test(`B7 with timeout 0 a nested call that waits at a ${step} step is warned of, naming holder and waiter`, async () => {
-      await using world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
+      const world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
       const off = world.ctx.on('llm/stream', (options, next) => {
         if (options.sessionId !== ('outer' as never)) return next();
         return (async function* () {

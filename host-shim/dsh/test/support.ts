@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { afterEach } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Context } from '@deepseek-ai/cordis';
@@ -173,6 +174,16 @@ export interface Making {
   readonly home?: string;
 }
 
+/** Those that have not been ended yet. */
+const worlds = new Set<World>();
+
+// The bench makes worlds as well, and the test runner would slow every promise it counts.
+if (process.argv[1]?.endsWith('.test.ts')) {
+  afterEach(async () => {
+    for (const world of [...worlds].toReversed()) await world.end();
+  });
+}
+
 /** A harness with our plugin on one row. */
 export class World {
   readonly ctx = new Context();
@@ -193,6 +204,7 @@ export class World {
 
   constructor(home = mkdtempSync(join(tmpdir(), 'gen-limit-'))) {
     this.home = home;
+    worlds.add(this);
     process.env['DSH_HOME'] = home;
     process.stderr.write = ((text: unknown) => {
       this.stderr.push(String(text));
@@ -297,8 +309,9 @@ export class World {
     await this.ctx.fiber.dispose();
   }
 
-  /** Ends every call, also those that come to run meanwhile, and the harness. */
-  async [Symbol.asyncDispose](): Promise<void> {
+  /** Ends every call, also those that come to run meanwhile, and the harness. Done after each test by itself. */
+  async end(): Promise<void> {
+    if (!worlds.delete(this)) return;
     process.stderr.write = this.#write;
     this.backend.onCall = (call) => call.end();
     for (const call of this.backend.open) call.end();

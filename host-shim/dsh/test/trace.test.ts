@@ -9,16 +9,15 @@ import { World, limit, settled } from './support.ts';
 test('a trace has one line for each decision and the stats at its end', async () => {
   const file = join(mkdtempSync(join(tmpdir(), 'gen-limit-trace-')), 'trace.jsonl');
   process.env['DSH_GEN_LIMIT_TRACE'] = file;
-  {
-    await using world = await World.make({ config: limit(1, { maxQueued: 2, queueTimeoutMs: 500 }) });
-    delete process.env['DSH_GEN_LIMIT_TRACE'];
-    for (const session of ['a', 'b', 'c', 'd']) world.read(session);
-    await settled();
-    world.backend.of('a').end();
-    await settled();
-    world.gate.advance(500);
-    await settled();
-  }
+  const world = await World.make({ config: limit(1, { maxQueued: 2, queueTimeoutMs: 500 }) });
+  delete process.env['DSH_GEN_LIMIT_TRACE'];
+  for (const session of ['a', 'b', 'c', 'd']) world.read(session);
+  await settled();
+  world.backend.of('a').end();
+  await settled();
+  world.gate.advance(500);
+  await settled();
+  await world.end();
   const lines = readFileSync(file, 'utf8').trim().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>);
   const told = lines.map(({ event, session, result, reason }) => [event, session, result, reason].filter(Boolean).join(' '));
   assert.deepEqual(told, [

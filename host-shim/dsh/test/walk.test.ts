@@ -55,7 +55,7 @@ suite('walk', () => {
     for (const [name, { happen, then }] of Object.entries(EVENTS)) {
       test(`${name} at any point after ${beginning}: ${then}`, async () => {
         for (let step = 0; step <= STEPS; step += 1) {
-          await using world = await World.make({ config: limit(1) });
+          const world = await World.make({ config: limit(1) });
           world.read('a');
           await settled();
           const ask = (): Subject => {
