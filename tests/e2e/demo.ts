@@ -9,7 +9,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-import { Dsh, HARNESS, Home, limit as limitTo, MODEL, PROVIDER, type TraceLine } from './dsh.ts';
+import { Dsh, HARNESS, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
 import { ModelServer, type Stream } from './model-server.ts';
 import { children, fanOut, ROOT } from './scripts.ts';
 
@@ -79,19 +79,12 @@ class Picture {
    * harness has not yet asked for, because it asks for one at a time.
    */
   #line(bars: Bar[]): Bar[] {
-    const atGate = new Map<number, TraceLine>();
-    const spawns: number[] = [];
     const trace = this.#home.trace();
     const root = trace.find((line) => line.session !== undefined)?.session;
-    for (const line of trace) {
-      if (line.id === undefined) continue;
-      if (line.kind === 'spawn' && !spawns.includes(line.id)) spawns.push(line.id);
-      if (line.event === 'wait') atGate.set(line.id, line);
-      if (line.event === 'settled' || line.event === 'finish') atGate.delete(line.id);
-    }
+    const spawns = [...new Set(trace.filter((line) => line.kind === 'spawn').map((line) => line.id))];
     const line = new Set<Bar>();
-    for (const [id, waiting] of [...atGate].sort(([a], [b]) => a - b)) {
-      const index = waiting.kind === 'spawn' ? 1 + spawns.indexOf(id) : waiting.session === root ? 0 : -1;
+    for (const { id, kind, session } of this.#home.waiting()) {
+      const index = kind === 'spawn' ? 1 + spawns.indexOf(id) : session === root ? 0 : -1;
       const one = bars[index];
       if (one !== undefined && one.state !== 'generating') line.add(one);
     }
