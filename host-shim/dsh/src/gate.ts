@@ -50,7 +50,7 @@ export type Decision =
   | { readonly kind: 'cancelled' };
 
 /** A call the gate has been asked about: decided, or a promise of the decision. */
-export interface Entry {
+export interface Asked {
   readonly id: number;
   readonly decision: Decision | Promise<Decision>;
 }
@@ -137,51 +137,54 @@ export class Gate {
 
   /** Asks the component again for what may have changed with its configuration. */
   refresh(): void {
-    const limiter = this.#limiter;
-    if (limiter === undefined) return;
-    this.tools = new Set(limiter.tools());
-    this.#serve(limiter.pending());
+    this.#operate((limiter) => {
+      this.tools = new Set(limiter.tools());
+      return limiter.pending();
+    });
   }
 
   /** Asks whether a model call may leave. Not while `loading`. */
-  startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Entry {
+  startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Asked {
     return this.#start(info, (limiter) =>
       limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, spawn, within, purpose));
   }
 
   /** Asks whether a spawn may run. Not while `loading`. */
-  startTool(tool: string, info: CallInfo): Entry {
+  startTool(tool: string, info: CallInfo): Asked {
     return this.#start(info, (limiter) => limiter.startTool(tool, info.session, info.provider, info.model));
   }
 
-  #start(info: CallInfo, ask: (limiter: Limiter) => number): Entry {
+  #start(info: CallInfo, ask: (limiter: Limiter) => number): Asked {
     const limiter = this.#limiter;
     if (limiter === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
-    let answer: number;
     try {
-      answer = ask(limiter);
+      const answer = ask(limiter);
+      const bits = answer % SPAN;
+      const id = (answer - bits) / SPAN;
+      const decision = this.#decision(limiter, id, bits, info);
+      // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
+      this.#serve(bits);
+      return { id, decision };
     } catch (error) {
       this.#complain(error);
       return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
     }
-    const bits = answer % SPAN;
-    const id = (answer - bits) / SPAN;
-    let decision: Decision | Promise<Decision> = ADMITTED;
+  }
+
+  #decision(limiter: Limiter, id: number, bits: number, info: CallInfo): Decision | Promise<Decision> {
     if ((bits & WAITS) !== 0) {
-      decision = new Promise((resolve) => this.#waiting.set(id, resolve));
+      this.#trace?.wait(id, info);
       // A process in which somebody waits has something to live for.
       this.#timer?.ref();
-      this.#trace?.wait(id, info);
-    } else if ((bits & DENIED) !== 0) {
-      const refusal = limiter.refusal() ?? { code: UNAVAILABLE, message: 'refused without a reason' };
-      decision = { kind: 'refused', refusal };
-      this.#trace?.deny(id, info, refusal);
-    } else {
-      this.#trace?.admit(id, info);
+      return new Promise((resolve) => this.#waiting.set(id, resolve));
     }
-    // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
-    this.#serve(bits);
-    return { id, decision };
+    if ((bits & DENIED) !== 0) {
+      const refusal = limiter.refusal() ?? { code: UNAVAILABLE, message: 'refused without a reason' };
+      this.#trace?.deny(id, info, refusal);
+      return { kind: 'refused', refusal };
+    }
+    this.#trace?.admit(id, info);
+    return ADMITTED;
   }
 
   #withoutComponent(): Decision {
@@ -250,8 +253,8 @@ export class Gate {
     // An early tick does no harm: a wait longer than a timer holds is cut into several.
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#operate((limiter) => limiter.tick());
-      if (this.#timer === undefined) this.#schedule(limiter);
+      // The addon need not tell what has not changed: the wait that goes on is looked at all the same.
+      this.#operate((limiter) => limiter.tick() | TICK);
     }, Math.min(delay, MAX_DELAY));
     if (this.#waiting.size === 0) this.#timer.unref();
   }

@@ -19,7 +19,7 @@
 import type { AsyncLocalStorage } from 'node:async_hooks';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
 import type { Failure } from '../../node/index.d.ts';
-import { CANCELLED, COMPLETED, FAILED, type Decision, type Entry, type Gate, type Outcome } from './gate.ts';
+import { CANCELLED, COMPLETED, FAILED, type Asked, type Decision, type Gate, type Outcome } from './gate.ts';
 
 type Step = IteratorResult<StreamChunk, undefined>;
 
@@ -28,7 +28,7 @@ export interface Beginning {
   readonly gate: Gate;
   readonly signal: AbortSignal | undefined;
   /** Asks the gate; called at most once, when the call is about to leave. */
-  readonly start: () => Entry;
+  readonly start: () => Asked;
   /** The rest of the harness's chain. */
   readonly next: () => AsyncIterable<StreamChunk>;
   /** Names the call to streams that are awaited inside it. */
