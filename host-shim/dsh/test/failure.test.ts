@@ -1,13 +1,12 @@
 /** What goes wrong: parts that are missing or foreign, a component that traps, loops or eats memory, a slow start. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { load } from '../src/load.ts';
-import { PARTS, World, limit, settled, until } from './support.ts';
+import { PARTS, World, limit, settled, temporary, until } from './support.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'gen-limit-parts-'));
+const folder = temporary();
 const CHAOS = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
 
 function file(name: string, content: string | Uint8Array): string {

@@ -3,7 +3,7 @@
  * backend, an adapter of ours that keeps every stream open until a test ends it.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach } from 'node:test';
@@ -25,6 +25,16 @@ export const PARTS: Parts = {
   addon: fileURLToPath(new URL('host-shim/node/gen-limit.node', root)),
   component: fileURLToPath(new URL('target/component/gen-limit.wasm', root)),
 };
+
+const folders: string[] = [];
+process.once('exit', () => folders.forEach((folder) => rmSync(folder, { recursive: true, force: true })));
+
+/** A folder that is gone when the tests are. */
+export function temporary(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'gen-limit-'));
+  folders.push(folder);
+  return folder;
+}
 
 /** One call at the backend. */
 export class Call {
@@ -202,7 +212,7 @@ export class World {
     return world;
   }
 
-  constructor(home = mkdtempSync(join(tmpdir(), 'gen-limit-'))) {
+  constructor(home = temporary()) {
     this.home = home;
     worlds.add(this);
     process.env['DSH_HOME'] = home;

@@ -1,13 +1,12 @@
 /** The trace: one line for each decision, in order, and everything at the end. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { World, limit, settled } from './support.ts';
+import { World, limit, settled, temporary } from './support.ts';
 
 test('a trace has one line for each decision and the stats at its end', async () => {
-  const file = join(mkdtempSync(join(tmpdir(), 'gen-limit-trace-')), 'trace.jsonl');
+  const file = join(temporary(), 'trace.jsonl');
   process.env['DSH_GEN_LIMIT_TRACE'] = file;
   const world = await World.make({ config: limit(1, { maxQueued: 2, queueTimeoutMs: 500 }) });
   delete process.env['DSH_GEN_LIMIT_TRACE'];

@@ -1,10 +1,10 @@
 /** The addon alone: what crosses the boundary, and that nothing which crosses it wrongly does harm. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { suite, test } from 'node:test';
+import { after, suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import type * as Addon from '../index.d.ts';
 
@@ -171,6 +171,7 @@ suite('requests', () => {
 
 suite('files', () => {
   const folder = mkdtempSync(join(tmpdir(), 'gen-limit-files-'));
+  after(() => rmSync(folder, { recursive: true }));
   const whole = readFileSync(FILE);
   const WRONG: Record<string, [content: Uint8Array | string | undefined, told: RegExp]> = {
     missing: [undefined, /cannot be read.*expected/u],
