@@ -97,7 +97,7 @@ impl Runtime {
         &self.engine
     }
 
-    pub(crate) fn ticker(&self) -> &Ticker {
+    pub(crate) fn ticker(&self) -> &Arc<Ticker> {
         &self.ticker
     }
 }

@@ -28,7 +28,7 @@ use crate::engine::{Component, Runtime};
 use crate::host::{OutOfMemory, Settle, State};
 use crate::routes::{Handling, Request, RequestId};
 use crate::table::Hook;
-use crate::ticker::TICK_MS;
+use crate::ticker::{TICK_MS, Ticker};
 use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, ToolCall};
 
 /// What a call may still burn after its deadline.
@@ -41,7 +41,7 @@ const ENTRIES_PER_HANDLE: usize = 3;
 const HOSTCALL_BYTES: usize = 4 << 20;
 
 pub(crate) struct Instance {
-    runtime: Runtime,
+    ticker: Arc<Ticker>,
     store: Store<State>,
     llm_stream: llm_stream::Guest,
     tool_pre_execute: tool_pre_execute::Guest,
@@ -88,7 +88,7 @@ impl Instance {
         };
         let (llm_stream, tool_pre_execute, lifecycle, routes, pools) = load(&mut store).map_err(fault)?;
         Ok(Self {
-            runtime: runtime.clone(),
+            ticker: runtime.ticker().clone(),
             store,
             llm_stream,
             tool_pre_execute,
@@ -239,11 +239,14 @@ impl Instance {
     }
 
     fn enter<R>(&mut self, call: impl FnOnce(&mut Self) -> wasmtime::Result<R>) -> Result<R, Fault> {
-        let runtime = self.runtime.clone();
-        let _awake = runtime.ticker().watch();
+        let ticker = self.ticker.clone();
+        let _awake = ticker.watch();
         self.store.set_epoch_deadline(self.call_ticks);
         self.store.data_mut().overdue_since = None;
-        call(self).map_err(|e| Fault::of(&e, self.call_ticks))
+        call(self).map_err(|e| match (Fault::of(&e, self.call_ticks), self.store.data().log.last_words()) {
+            (Fault::Trap(reason), Some(words)) => Fault::Trap(format!("{reason} ({words})")),
+            (fault, _) => fault,
+        })
     }
 
     /// Takes the future out of a verdict and lets it settle into the queue.

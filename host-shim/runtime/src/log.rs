@@ -40,6 +40,11 @@ impl LogQueue {
         self.lines.push(LogLine { level, message });
     }
 
+    /// The last line, if it tells of an error: as a rule why a component is about to trap.
+    pub(crate) fn last_words(&self) -> Option<&str> {
+        self.lines.last().filter(|line| line.level == Level::Error).map(|line| line.message.as_str())
+    }
+
     /// Everything kept, with a last line that says how many were not.
     pub(crate) fn drain(&mut self) -> Vec<LogLine> {
         let mut lines = std::mem::take(&mut self.lines);

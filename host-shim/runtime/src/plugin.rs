@@ -427,9 +427,9 @@ impl Plugin {
             };
             match answer {
                 Ok(verdict) => {
-                    self.out.collect(instance.state(), &mut self.table, now);
                     let is_stream = matches!(call, RestoredCall::Model(_));
                     self.record(id, call, &verdict, now);
+                    self.collect(now);
                     if !(is_stream && matches!(verdict, Verdict::Admit)) {
                         self.advance(now);
                     }
@@ -438,6 +438,8 @@ impl Plugin {
                 Err(fault) => {
                     attempts -= 1;
                     if attempts == 0 || matches!(fault, Fault::Deadline { .. }) {
+                        // It is let through before a successor is told who runs.
+                        self.faults.last = Some(fault.clone());
                         let verdict = self.decide_alone(id, call, now);
                         self.recover(fault, now);
                         break verdict;
@@ -447,6 +449,13 @@ impl Plugin {
             }
         };
         Started { id, verdict }
+    }
+
+    /// Takes what the component has decided and said.
+    fn collect(&mut self, now: Instant) {
+        if let Work::Running { instance, .. } = &mut self.work {
+            self.out.collect(instance.state(), &mut self.table, now);
+        }
     }
 
     /// Enters a call into the table as it was decided.
@@ -808,5 +817,19 @@ impl Status {
             "problems": problems,
         })
         .to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_may_be_sent_and_a_component_shared() {
+        fn may_be_sent<T: Send>() {}
+        fn may_be_shared<T: Send + Sync + Clone>() {}
+        may_be_sent::<Plugin>();
+        may_be_shared::<Runtime>();
+        may_be_shared::<Component>();
     }
 }

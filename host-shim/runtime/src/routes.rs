@@ -44,6 +44,20 @@ pub(crate) fn refusal(status: u16, error: &str) -> Response {
     }
 }
 
+/// What no web server could send.
+fn fault_of(response: &Response) -> Option<String> {
+    if !(200..=599).contains(&response.status) {
+        return Some(format!("the status {}", response.status));
+    }
+    let is_token = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+    };
+    let is_value = |value: &str| value.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+    let bad = response.headers.iter().find(|(name, value)| !is_token(name) || !is_value(value));
+    bad.map(|(name, _)| format!("the header `{}`", name.escape_debug()))
+}
+
 /// One open request.
 pub(crate) struct Handling {
     pub(crate) id: RequestId,
@@ -54,11 +68,36 @@ pub(crate) struct Handling {
 impl AccessorTask<State> for Handling {
     async fn run(self, accessor: &Accessor<State>) -> wasmtime::Result<()> {
         let (response,) = self.handle.call_concurrent(accessor, (self.request,)).await?;
-        let response = match response.status {
-            200..=599 => response,
-            status => refusal(502, &format!("the component answered with the status {status}")),
+        let response = match fault_of(&response) {
+            None => response,
+            Some(fault) => refusal(502, &format!("the component answered with {fault}")),
         };
         accessor.with(|mut access| access.get().responses.push((self.id, response)));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn response(name: &str, value: &str) -> Response {
+        Response { status: 200, headers: vec![(name.into(), value.into())], body: Vec::new() }
+    }
+
+    #[test]
+    fn a_header_that_would_split_the_response_is_not_passed_on() {
+        for (name, value) in [
+            ("", "x"),
+            ("a b", "x"),
+            ("a:", "x"),
+            ("a\r\nb", "x"),
+            ("a", "x\r\nb: y"),
+            ("a", "\0"),
+            ("a", "ä"),
+        ] {
+            assert!(fault_of(&response(name, value)).is_some(), "{name:?}: {value:?}");
+        }
+        assert_eq!(fault_of(&response("content-type", "text/plain;\tq=\"1\"")), None);
     }
 }

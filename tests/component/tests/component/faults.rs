@@ -176,8 +176,9 @@ fn a_call_that_traps_twice_is_answered_alone() {
     let mut host = Host::new(chaos(), &limit(1, ""));
     let trapping = host.order("a", "trap");
     assert!(is_admitted(&trapping));
-    let log = host.log();
-    assert!(log.contains("trapped on demand"), "the panic's own words are in the log: {log}");
+    let words = host.plugin.status().last_error.expect("it is told");
+    assert!(words.contains("trapped on demand"), "the panic's own words: {words}");
+    assert!(host.log().contains("trapped on demand"));
     assert!(is_waiting(&host.stream("b")), "it was let through and counts");
     assert_eq!(host.plugin.status().restarts, 2);
 }

@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use component_tests::release_path;
+use component_tests::{release_path, runtime};
+use gen_limit_runtime::{Limits, Mode, Options, Plugin, StartError};
 use wit_component::DecodedWasm;
-use wit_parser::{Resolve, WorldId};
+use wit_parser::{ManglingAndAbi, Resolve, WorldId};
 
-fn contract() -> (Resolve, WorldId) {
+fn contract(world: &str) -> (Resolve, WorldId) {
     let mut resolve = Resolve::default();
     let wit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit");
     let (package, _) = resolve.push_dir(wit).expect("the contract parses");
-    let world = resolve.select_world(&[package], Some("plugin")).expect("the world is there");
+    let world = resolve.select_world(&[package], Some(world)).expect("the world is there");
     (resolve, world)
 }
 
@@ -27,7 +28,7 @@ fn exports_equal_the_world_and_imports_are_among_its_own() {
     let DecodedWasm::Component(found, root) = wit_component::decode(&bytes).expect("it decodes") else {
         panic!("not a component");
     };
-    let (resolve, world) = contract();
+    let (resolve, world) = contract("plugin");
     let ((imports, exports), (lent, expected)) = (names(&found, root), names(&resolve, world));
     assert_eq!(exports, expected);
     assert!(imports.is_subset(&lent), "{imports:?}");
@@ -36,8 +37,31 @@ fn exports_equal_the_world_and_imports_are_among_its_own() {
 }
 
 #[test]
+fn a_component_of_the_smaller_world_is_accepted_and_its_fault_is_told() {
+    let (resolve, world) = contract("hooks");
+    let mut module = wit_component::dummy_module(&resolve, world, ManglingAndAbi::Standard32);
+    wit_component::embed_component_metadata(
+        &mut module,
+        &resolve,
+        world,
+        wit_component::StringEncoding::UTF8,
+    )
+    .expect("it embeds");
+    let mut encoder = wit_component::ComponentEncoder::default();
+    let bytes =
+        encoder.module(&module).and_then(wit_component::ComponentEncoder::encode).expect("it encodes");
+
+    let component = runtime().load(&bytes).expect("`hooks` is one of the two worlds");
+    let options = Options { limits: Limits::default(), config: "{}".into(), mode: Mode::Strict };
+    let Err(StartError::Fault(fault)) = Plugin::new(runtime(), component, options, 0) else {
+        panic!("there is only a trap behind every export");
+    };
+    assert!(fault.to_string().contains("unreachable"), "{fault}");
+}
+
+#[test]
 fn every_item_of_the_contract_is_documented_and_begins_with_a_sentence() {
-    let (resolve, _) = contract();
+    let (resolve, _) = contract("plugin");
     let mut bare = Vec::new();
     let mut check = |what: String, docs: &wit_parser::Docs| {
         let first = docs.contents.as_deref().and_then(|text| text.split("\n\n").next()).unwrap_or_default();
