@@ -1,5 +1,7 @@
 //! Components that trap, loop, eat and flood: they are stopped and replaced, and nobody is lost.
 
+use std::collections::BTreeSet;
+
 use component_tests::{Host, chaos, denied, is_admitted, is_waiting, limit, stream};
 use gen_limit_runtime::{CallId, Mode, Outcome, State, StreamCall, UNAVAILABLE};
 
@@ -96,7 +98,7 @@ fn a_trap_in_any_call_of_a_history_changes_nothing_for_anybody() {
 fn a_stop_in_any_call_of_a_history_loses_no_call_and_no_waiter() {
     for n in (1..60).step_by(6) {
         let (told, host) = with_fault("loop", n).expect("the history is longer");
-        let mut ended = std::collections::BTreeSet::new();
+        let mut ended = BTreeSet::new();
         for (id, _) in told.iter().flat_map(|(_, settled)| settled) {
             assert!(ended.insert(*id), "call {id} was told twice, with a loop in call {n}");
         }
@@ -266,6 +268,44 @@ fn a_component_that_never_works_is_tried_after_growing_pauses() {
         assert_eq!(host.plugin.status().state, State::FailedOpen);
     }
     assert_eq!(pauses, [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]);
+}
+
+#[test]
+fn instances_that_die_again_and_again_lose_nobody() {
+    // The n-th call after its configuration is the last of each instance, its successors included.
+    for n in 4..40 {
+        let mut host = Host::new(chaos(), &limit(1, &format!(r#","maxRestarts":3,"queueTimeoutMs":0,"chaos":"trap-in:{n}""#)));
+        let mut waiting = BTreeSet::new();
+        let mut running = BTreeSet::new();
+        for round in 0..12 {
+            let started = host.stream(&format!("s{round}"));
+            if is_waiting(&started) { &mut waiting } else { &mut running }.insert(started.id);
+            if round % 3 == 2
+                && let Some(id) = running.pop_first()
+            {
+                host.end(id);
+            }
+            if round % 4 == 3 {
+                host.pass(500);
+            }
+            for id in host.admitted() {
+                assert!(waiting.remove(&id), "call {id} did not wait, or was told twice; n = {n}");
+                running.insert(id);
+            }
+            let status = host.plugin.status();
+            assert_eq!((status.live, status.waiting), (running.len(), waiting.len()), "n = {n}");
+        }
+        while let Some(id) = running.pop_first() {
+            host.end(id);
+            host.pass(61_000);
+            for id in host.admitted() {
+                assert!(waiting.remove(&id), "n = {n}");
+                running.insert(id);
+            }
+        }
+        assert_eq!(waiting, BTreeSet::new(), "n = {n}");
+        assert!(host.plugin.status().last_error.is_some(), "n = {n}");
+    }
 }
 
 #[test]
