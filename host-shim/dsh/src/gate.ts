@@ -146,7 +146,7 @@ export class Gate {
   /** Asks whether a model call may leave. Not while `loading`. */
   startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Asked {
     return this.#start(info, (limiter) =>
-      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, spawn, within, purpose));
+      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, counted(spawn), counted(within), purpose));
   }
 
   /** Asks whether a spawn may run. Not while `loading`. */
@@ -292,6 +292,11 @@ export class Gate {
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
   }
+}
+
+/** The component knows nothing of what began while it was not there. */
+function counted(id: number | undefined): number | undefined {
+  return id === UNCOUNTED ? undefined : id;
 }
 
 function unavailable(): Decision {

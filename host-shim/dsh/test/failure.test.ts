@@ -89,6 +89,31 @@ suite('an addon that fails', () => {
     await settled();
     assert.deepEqual(world.let, ['a']);
   });
+
+  test('a call that began uncounted may hold one that counts', async () => {
+    const component = file('still-later.wasm', 'not yet');
+    const world = await World.make({ config: limit(1), parts: { component } });
+    let go = (): void => undefined;
+    const gone = new Promise<void>((resolve) => (go = resolve));
+    world.ctx.on('llm/stream', (options, next) => {
+      if (options.sessionId !== ('outer' as never)) return next();
+      return (async function* () {
+        await gone;
+        yield* world.stream('inner');
+      })();
+    });
+    world.read('outer');
+    writeFileSync(component, whole);
+    await world.restart();
+    await until(() => !world.gate.failed);
+    await settled();
+    world.stderr.length = 0;
+    go();
+    await settled();
+    assert.deepEqual(world.backend.sessions, ['inner']);
+    assert.deepEqual(world.stats.holders.map(({ session }) => session), ['inner']);
+    assert.deepEqual(world.stderr, []);
+  });
 });
 
 suite('a slow start', () => {
