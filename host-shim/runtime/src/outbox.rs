@@ -6,8 +6,10 @@ use crate::routes::{self, RequestId, Response};
 use crate::table::Table;
 use crate::{CallId, Instant, Refusal, Settled};
 
-/// Lines are kept up to this many until taken.
+/// A component's lines are kept up to this many until taken.
 const MAX_LINES: usize = 1_024;
+/// So many more are kept of the host's own, which a component's may not crowd out.
+const MAX_HOST_LINES: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct Outbox {
@@ -27,9 +29,8 @@ impl Outbox {
         for (id, response) in state.responses.drain(..) {
             self.respond(id, response);
         }
-        for line in state.log.drain() {
-            self.line(line.level, line.message);
-        }
+        let room = MAX_LINES.saturating_sub(self.log.len());
+        self.log.extend(state.log.drain().into_iter().take(room));
     }
 
     /// Ends a wait, if it is one.
@@ -45,8 +46,9 @@ impl Outbox {
         }
     }
 
+    /// A line of the host's own.
     pub(crate) fn line(&mut self, level: Level, message: String) {
-        if self.log.len() < MAX_LINES {
+        if self.log.len() < MAX_LINES + MAX_HOST_LINES {
             self.log.push(LogLine { level, message });
         }
     }

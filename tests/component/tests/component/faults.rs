@@ -274,7 +274,10 @@ fn a_component_that_never_works_is_tried_after_growing_pauses() {
 fn instances_that_die_again_and_again_lose_nobody() {
     // The n-th call after its configuration is the last of each instance, its successors included.
     for n in 4..40 {
-        let mut host = Host::new(chaos(), &limit(1, &format!(r#","maxRestarts":3,"queueTimeoutMs":0,"chaos":"trap-in:{n}""#)));
+        let mut host = Host::new(
+            chaos(),
+            &limit(1, &format!(r#","maxRestarts":3,"queueTimeoutMs":0,"chaos":"trap-in:{n}""#)),
+        );
         let mut waiting = BTreeSet::new();
         let mut running = BTreeSet::new();
         for round in 0..12 {
@@ -348,6 +351,18 @@ fn a_flood_of_lines_is_cut_and_counted() {
     let last = &lines[lines.len() - 1].message;
     assert!(last.contains(&format!("{} lines dropped", 5_000 - (lines.len() - 1))), "{last}");
     assert_eq!(host.plugin.status().restarts, 0);
+}
+
+#[test]
+fn a_flood_does_not_crowd_out_what_the_host_has_to_say() {
+    let mut host = Host::new(chaos(), r#"{"maxRestarts":0}"#);
+    for n in 0..10 {
+        host.order(&format!("s{n}"), "flood:5000");
+    }
+    host.order("t", "trap");
+    let lines = host.plugin.take_log();
+    assert!(lines.len() < 1_100, "{}", lines.len());
+    assert!(lines[lines.len() - 1].message.contains("FAILED"));
 }
 
 #[test]
