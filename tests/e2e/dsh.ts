@@ -74,13 +74,14 @@ export class Home {
 
   /** A fresh home: settings for the mock provider, packages installed, row configured. */
   static async make(options: HomeOptions): Promise<Home> {
-    const dir = await mkdtemp(join(tmpdir(), 'gen-limit-'));
+    const dir = await mkdtemp(join(tmpdir(), 'dsh-e2e-'));
     const home = new Home(dir, options.profile);
     await cp(await template(options.profile, options.packages ?? [PACKAGE]), dir, {
       recursive: true,
       verbatimSymlinks: true,
     });
     await mkdir(home.workspace);
+    await mkdir(join(dir, 'tmp'), { recursive: true });
     await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings(options)));
     const own = options.config === undefined ? [] : [{ id: ROW, config: options.config }];
     await home.patch([...own, ...(options.patches ?? [])]);
@@ -310,6 +311,8 @@ function environment(home: string): NodeJS.ProcessEnv {
     ...process.env,
     PATH: [dirname(process.execPath), process.env['PATH'] ?? ''].join(delimiter),
     DSH_HOME: home,
+    // What the harness leaves in its temporary folder goes with the home.
+    TMPDIR: join(home, 'tmp'),
     DSH_TELEMETRY_DISABLED: '1',
     E2E_KEY: 'none',
     pnpm_config_fetch_retries: '0',
@@ -358,7 +361,7 @@ async function install(folder: string, profile: Profile, packages: readonly stri
   const fresh = `${folder}-${process.pid}`;
   const dsh = (...args: string[]) =>
     promisify(execFile)(process.execPath, [BIN, ...args], { env: environment(fresh), cwd: fresh });
-  await mkdir(fresh, { recursive: true });
+  await mkdir(join(fresh, 'tmp'), { recursive: true });
   await dsh('--profile', profile, '--dump-default-config');
   for (const path of packages) await dsh('plugin', '--profile', profile, 'add', `file:${path}`);
   // Another process may have been quicker; then its folder stands and this one goes.
