@@ -25,13 +25,13 @@ export const MODEL = 'model';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const installation = join(root, 'node_modules/@deepseek-ai/dsh');
 
-/** Its entry point. */
-export const BIN = join(installation, 'lib/bin.js');
-
 /** The harness under test, with its version. */
 export const HARNESS = `dsh ${(JSON.parse(readFileSync(join(installation, 'package.json'), 'utf8')) as { version: string }).version}`;
 
-/** The package under test; `cargo xtask` says where it built it. */
+/** Its entry point. */
+export const BIN = join(installation, 'lib/bin.js');
+
+/** The package under test: the one that `cargo xtask pack` makes, or the one that the environment names. */
 export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
 
 /** The component with faults on demand, for tests of what follows from them. */
@@ -223,16 +223,6 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     await dsh.until('the address of the web profile', () => printed() !== undefined);
     dsh.#url = printed() ?? '';
     return dsh;
-  }
-
-  /** The process id. */
-  get pid(): number {
-    return this.#child.pid ?? 0;
-  }
-
-  /** Where the web profile listens. */
-  get url(): string {
-    return this.#url;
   }
 
   /** Resolves when `reached` holds, looking after every output. */
