@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
+import { Harness, type Doing } from './harness.ts';
 import { World, limit, settled, until } from './support.ts';
 
 /** The consumer whose call is disturbed. */
@@ -111,5 +112,61 @@ suite('walk', () => {
         }
       });
     }
+  }
+});
+
+suite('walk of a spawn', () => {
+  const SPAWN_EVENTS: Record<string, { happen: (harness: Harness, doing: Doing) => unknown; then: 'no child' | 'a child' }> = {
+    'its signal aborts': { happen: (_, { controller }) => controller.abort(new Error('aborted')), then: 'no child' },
+    'the row is edited': { happen: (harness) => harness.edit(limit(1, { maxQueued: 9 })), then: 'a child' },
+    'the plugin restarts': { happen: (harness) => harness.restart(), then: 'a child' },
+    'the row is disabled': { happen: (harness) => harness.disable(), then: 'a child' },
+    'the harness shuts down': {
+      // As newer harnesses do: first the plugins are told, then the agents.
+      happen: async (harness, { controller }) => {
+        const down = harness.shutDown();
+        await settled();
+        controller.abort(new Error('shutting down'));
+        await down;
+      },
+      then: 'no child',
+    },
+  };
+
+  for (const [name, { happen, then }] of Object.entries(SPAWN_EVENTS)) {
+    test(`${name} at any point after its seat is freed: ${then}`, { timeout: 60_000 }, async () => {
+      for (let step = 0; step <= STEPS; step += 4) {
+        const harness = await Harness.make({ config: limit(1) });
+        let bodies = 0;
+        harness.ctx.on('tools/execute', (_exec, next) => {
+          bodies += 1;
+          return next();
+        });
+        harness.read('busy');
+        await settled();
+        harness.backend.onCall = (call) => call.end();
+        const doing = harness.spawn('child');
+        await settled();
+        assert.equal(harness.waiting, 1);
+        harness.backend.of('busy').end();
+        for (let microtask = 0; microtask < step; microtask += 1) await undefined;
+
+        // Once its body runs, the spawn is the harness's affair, and so is its end.
+        if (bodies > 0 && then === 'no child') break;
+        const happened = happen(harness, doing);
+        const result = await doing.result;
+        await happened;
+        await harness.grown();
+        const at = `${step} microtasks on`;
+        assert.equal(result.isError, then === 'no child', at);
+        assert.equal(harness.let.length, then === 'no child' ? 1 : 2, `${at}: beside the busy one`);
+        const { limiter } = harness.gate;
+        if (limiter !== undefined) {
+          const { credits, waitersTotal, holdersTotal } = harness.stats;
+          assert.deepEqual({ credits, waitersTotal, holdersTotal }, { credits: 0, waitersTotal: 0, holdersTotal: 0 }, at);
+        }
+        await harness.end();
+      }
+    });
   }
 });
