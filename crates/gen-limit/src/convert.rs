@@ -51,7 +51,8 @@ fn call(call: lifecycle::RestoredCall) -> limiter::AnyCall {
 }
 
 pub fn live(live: lifecycle::LiveCall) -> limiter::LiveCall {
-    limiter::LiveCall { id: live.id, call: call(live.call), since: live.since, ended: live.ended }
+    let ended = live.ended.map(|end| limiter::SpawnEnd { at: end.at, completed: end.completed });
+    limiter::LiveCall { id: live.id, call: call(live.call), since: live.since, ended }
 }
 
 pub fn waiting(waiting: lifecycle::WaitingCall) -> limiter::WaitingCall {

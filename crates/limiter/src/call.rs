@@ -147,8 +147,17 @@ pub struct LiveCall {
     pub call: AnyCall,
     /// When it was admitted.
     pub since: Instant,
-    /// For a spawn whose tool call has returned: when.
-    pub ended: Option<Instant>,
+    /// For a spawn whose tool call has returned: when and how.
+    pub ended: Option<SpawnEnd>,
+}
+
+/// How the tool call of a spawn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpawnEnd {
+    /// When it returned.
+    pub at: Instant,
+    /// Whether it completed; if it failed or was cancelled, its credit ended with it.
+    pub completed: bool,
 }
 
 /// A call that was waiting before the state was rebuilt.

@@ -12,7 +12,7 @@ use slab::Slab;
 
 use crate::call::{
     AnyCall, CallId, Instant, LiveCall, Outcome, Reason, Refusal, Route, Seniority, Settled, SpawnCall,
-    StreamCall, Verdict, WaitingCall,
+    SpawnEnd, StreamCall, Verdict, WaitingCall,
 };
 use crate::config::Config;
 use crate::queue::{Kind, LineIx, Queue, Rank};
@@ -222,10 +222,7 @@ impl Limiter {
             self.observe(waiter.route, |observed| observed.totals.cancelled += 1);
             self.release(waiter.session, waiter.route);
         } else {
-            self.spawn_ended(id, self.now);
-            if outcome != Outcome::Completed {
-                self.end_credit(id);
-            }
+            self.spawn_ended(id, SpawnEnd { at: self.now, completed: outcome == Outcome::Completed });
         }
         self.serve();
     }

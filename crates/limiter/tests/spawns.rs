@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Desk, NOBODY, admits, denied, desk, waits};
-use limiter::{Outcome, Reason, SpawnCall};
+use limiter::{AnyCall, LiveCall, Outcome, Reason, SpawnCall, SpawnEnd};
 
 #[test]
 fn a_burst_of_eight_at_limit_three_lets_three_through() {
@@ -187,4 +187,26 @@ fn a_grace_of_zero_ends_the_credit_at_once() {
     let mut desk = Desk::new(r#"{"limits":[{"provider":"p","model":"m","max":1}],"spawnGraceMs":0}"#);
     assert!(admits(&desk.spawn().1));
     assert!(admits(&desk.spawn().1));
+}
+
+#[test]
+fn a_restored_spawn_whose_tool_call_failed_has_its_place_but_no_credit() {
+    let restored = |completed| {
+        let mut desk = desk(1);
+        let call =
+            SpawnCall { tool: "subagent".into(), session: None, route: Some(common::stream("p/m").route) };
+        let ended = Some(SpawnEnd { at: desk.now, completed });
+        let live = LiveCall { id: 1, call: AnyCall::Spawn(call), since: desk.now, ended };
+        desk.limiter.restore(vec![live], vec![], desk.now);
+        desk.last = 1;
+        desk
+    };
+    assert_eq!(restored(true).scope("p/m").credits, 1);
+    let mut desk = restored(false);
+    assert_eq!(desk.scope("p/m").credits, 0);
+    let (running, _) = desk.call("runs");
+    desk.call("waits");
+    let (child, _) = desk.child(1, "child");
+    desk.end(running);
+    assert_eq!(desk.newly_admitted(), [child]);
 }

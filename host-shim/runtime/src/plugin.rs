@@ -233,7 +233,7 @@ impl Plugin {
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
         self.prepare(now);
         let calm = self.table.is_calm();
-        let Some(hook) = self.table.finish(id, now) else { return };
+        let Some(hook) = self.table.finish(id, &outcome, now) else { return };
         self.tell(now, |instance| instance.finish(hook, id, &outcome, now));
         if !calm {
             self.advance(now);
@@ -366,7 +366,7 @@ impl Plugin {
         self.prepare(now);
         let line = self.table.line();
         for &id in &line {
-            self.table.finish(id, now);
+            self.table.finish(id, &Outcome::Cancelled, now);
         }
         if !line.is_empty() {
             self.reseat(now);

@@ -12,8 +12,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, RestoredCall, WaitingCall};
-use crate::{CallId, Instant};
+use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, RestoredCall, SpawnEnd, WaitingCall};
+use crate::{CallId, Instant, Outcome};
 
 pub(crate) struct Table {
     next: CallId,
@@ -47,6 +47,7 @@ enum Stage {
     Ended {
         since: Instant,
         at: Instant,
+        completed: bool,
     },
 }
 
@@ -143,20 +144,24 @@ impl Table {
     }
 
     /// A call ended or was given up. The hook to tell; none if nobody remembers the id.
-    pub(crate) fn finish(&mut self, id: CallId, now: Instant) -> Option<Hook> {
+    pub(crate) fn finish(&mut self, id: CallId, outcome: &Outcome, now: Instant) -> Option<Hook> {
+        let done = matches!(outcome, Outcome::Completed);
         let entry = self.calls.get_mut(&id)?;
         let hook = Hook::of(&entry.call);
-        match entry.stage {
+        match &mut entry.stage {
             Stage::Waiting { .. } => self.waiting -= 1,
-            Stage::Live { since } if hook == Hook::Tool => {
+            &mut Stage::Live { since } if hook == Hook::Tool => {
                 self.live -= 1;
-                entry.stage = Stage::Ended { since, at: now };
+                entry.stage = Stage::Ended { since, at: now, completed: done };
                 self.ended.push_back((now, id));
                 return Some(hook);
             }
             Stage::Live { .. } | Stage::Parent => self.live -= 1,
             // A repetition; it may say of a returned tool call that it failed after all.
-            Stage::Ended { .. } => return Some(hook),
+            Stage::Ended { completed, .. } => {
+                *completed = *completed && done;
+                return Some(hook);
+            }
         }
         self.calls.remove(&id);
         Some(hook)
@@ -204,7 +209,7 @@ impl Table {
         let entry = self.calls.get(&id)?;
         let (since, ended) = match entry.stage {
             Stage::Live { since } => (since, None),
-            Stage::Ended { since, at } => (since, Some(at)),
+            Stage::Ended { since, at, completed } => (since, Some(SpawnEnd { at, completed })),
             Stage::Waiting { .. } | Stage::Parent => return None,
         };
         Some(LiveCall { id, call: entry.call.clone(), since, ended })
@@ -248,8 +253,8 @@ mod tests {
         let mut table = Table::new();
         let id = table.mint();
         table.admit(id, stream(), 0);
-        assert_eq!(table.finish(id, 1), Some(Hook::Stream));
-        assert_eq!(table.finish(id, 1), None);
+        assert_eq!(table.finish(id, &Outcome::Completed, 1), Some(Hook::Stream));
+        assert_eq!(table.finish(id, &Outcome::Completed, 1), None);
         assert_eq!((table.len(), table.live(), table.is_calm()), (0, 0, true));
     }
 
@@ -261,7 +266,7 @@ mod tests {
         table.enqueue(b, stream(), b, 0);
         assert!(table.settle(a, true, 1));
         assert!(!table.settle(a, true, 1));
-        table.finish(b, 1);
+        table.finish(b, &Outcome::Cancelled, 1);
         assert!(!table.settle(b, true, 1));
         assert_eq!((table.len(), table.waiting(), table.live()), (1, 0, 1));
     }
@@ -271,9 +276,12 @@ mod tests {
         let mut table = Table::new();
         let id = table.mint();
         table.admit(id, spawn(), 0);
-        table.finish(id, 50_000);
+        table.finish(id, &Outcome::Completed, 50_000);
         table.forget_ended(50_000 + GRACE - 1, GRACE);
-        assert_eq!(table.live_call(id).map(|call| (call.since, call.ended)), Some((0, Some(50_000))));
+        assert_eq!(
+            table.live_call(id).map(|call| (call.since, call.ended.map(|end| end.at))),
+            Some((0, Some(50_000)))
+        );
         assert_eq!(table.live(), 0);
         table.forget_ended(50_000 + GRACE, GRACE);
         assert!(table.live_call(id).is_none());
@@ -287,12 +295,16 @@ mod tests {
         for id in [running, returned] {
             table.admit(id, spawn(), 0);
         }
-        table.finish(returned, 1);
+        table.finish(returned, &Outcome::Completed, 1);
         table.child_came(running);
         table.child_came(returned);
         assert!(table.running().is_empty());
         assert!(table.is_calm());
-        assert_eq!(table.finish(running, 2), Some(Hook::Tool), "its end is still passed on");
+        assert_eq!(
+            table.finish(running, &Outcome::Completed, 2),
+            Some(Hook::Tool),
+            "its end is still passed on"
+        );
         assert_eq!((table.len(), table.live()), (0, 0));
     }
 

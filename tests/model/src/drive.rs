@@ -25,7 +25,8 @@ pub trait Subject {
     fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant);
     /// What the pooled scopes need; only asked of subjects that are driven with pools.
     fn demand(&mut self) -> Vec<Need>;
-    /// The state is lost; what the host knows is restored, at most `portion` calls at a time.
+    /// The state is lost; what the host knows is restored, at most `portion` calls at a time. What is decided on the way
+    /// comes out of [`settled`](Self::settled).
     fn rebuild(&mut self, known: Known, now: Instant);
     /// Waits that ended since the last time.
     fn settled(&mut self) -> Vec<Settled>;
@@ -219,9 +220,11 @@ impl Run<'_> {
         let ids = known.live.iter().map(|call| call.id).chain(known.waiting.iter().map(|call| call.id));
         self.model.newest = ids.max().unwrap_or(0);
         self.subject.rebuild(known, self.now);
+        // A credit runs from its spawn's admission; one that ran out under a shorter grace runs on under a longer.
         let grace = self.model.config.spawn_grace_ms;
         for (spawn, credit) in &mut self.model.spawns {
-            *credit = spawn.since.saturating_add(grace) > self.now;
+            let failed = spawn.ended.is_some_and(|end| !end.completed);
+            *credit = !failed && spawn.since.saturating_add(grace) > self.now;
         }
         self.ended(Vec::new());
     }

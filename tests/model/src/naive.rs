@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use limiter::config::Limit;
 use limiter::{
     AnyCall, CallId, Config, CountBy, Instant, LiveCall, Reason, Route, ScopeKey, Seniority, SpawnCall,
-    StreamCall, WaitEnded, WaitingCall,
+    SpawnEnd, StreamCall, WaitEnded, WaitingCall,
 };
 
 /// A waiting call or spawn.
@@ -259,7 +259,7 @@ impl Model {
             *credit = *credit && spawn.since.saturating_add(grace) > now;
         }
         self.spawns.retain(|(spawn, credit)| {
-            *credit || spawn.ended.is_none_or(|ended| ended.max(spawn.since).saturating_add(grace) > now)
+            *credit || spawn.ended.is_none_or(|end| end.at.max(spawn.since).saturating_add(grace) > now)
         });
         ended
     }
@@ -345,7 +345,8 @@ impl Model {
         self.live.retain(|live| live.id != id);
         self.take(id);
         if let Some((spawn, credit)) = self.spawns.iter_mut().find(|(spawn, _)| spawn.id == id) {
-            spawn.ended.get_or_insert(now);
+            let end = spawn.ended.get_or_insert(SpawnEnd { at: now, completed });
+            end.completed &= completed;
             *credit = *credit && completed;
         }
         ended.extend(self.serve(now));
@@ -360,7 +361,7 @@ impl Model {
         let grace = self.config.spawn_grace_ms;
         let graces = self.spawns.iter().filter_map(|(spawn, credit)| {
             let from =
-                if *credit { Some(spawn.since) } else { spawn.ended.map(|ended| ended.max(spawn.since)) };
+                if *credit { Some(spawn.since) } else { spawn.ended.map(|end| end.at.max(spawn.since)) };
             from.map(|from| from.saturating_add(grace))
         });
         let leases = self.capacity.values().filter_map(|(_, until)| *until);
@@ -423,7 +424,6 @@ impl Model {
     /// What a host would bring back after a fault: all that runs, all that waits, oldest first.
     pub fn tables(&self) -> (Vec<LiveCall>, Vec<WaitingCall>) {
         let mut live: Vec<LiveCall> = self.live.clone();
-        // A spawn whose credit ended early is remembered as one that failed; its place is what has to survive.
         live.extend(self.spawns.iter().map(|(spawn, _)| spawn.clone()));
         let waiting = self.by_age().into_iter().map(|w| WaitingCall {
             id: w.id,

@@ -2,14 +2,14 @@
 
 use limiter::config::{Mode, parse};
 use limiter::{
-    AnyCall, CallId, Instant, Limiter, LiveCall, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery,
-    StreamCall, Verdict,
+    CallId, Instant, Limiter, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery, StreamCall, Verdict,
 };
 use model::{Known, Subject, drive, fair_history, history, starve};
 use proptest::proptest;
 use proptest::test_runner::{Config, FileFailurePersistence};
 
-struct Native(Limiter);
+/// The limiter, and what a restore decided.
+struct Native(Limiter, Vec<Settled>);
 
 impl Subject for Native {
     fn configure(&mut self, json: &str, now: Instant) {
@@ -50,25 +50,27 @@ impl Subject for Native {
             self.0.capacity(&scope, seats, until, now);
         }
         for portion in known.live.chunks(known.portion) {
-            assert!(self.0.restore(portion.to_vec(), Vec::new(), now).is_empty());
+            assert!(self.0.restore(portion.to_vec(), vec![], now).is_empty());
         }
         for portion in known.waiting.chunks(known.portion) {
-            for (answer, waiting) in
-                self.0.restore(Vec::<LiveCall>::new(), portion.to_vec(), now).iter().zip(portion)
-            {
-                let Verdict::Wait { seniority, .. } = answer.1 else { panic!("{answer:?} for {waiting:?}") };
-                assert_eq!(
-                    (answer.0, seniority),
-                    (waiting.id, waiting.seniority),
-                    "nobody loses their place"
-                );
-                assert!(!matches!(&waiting.call, AnyCall::Spawn(spawn) if spawn.route.is_none()));
+            for (waiting, answer) in portion.iter().zip(self.0.restore(vec![], portion.to_vec(), now)) {
+                match answer.1 {
+                    Verdict::Admit => self.1.push((answer.0, Ok(()))),
+                    Verdict::Deny(refusal) => self.1.push((answer.0, Err(refusal))),
+                    Verdict::Wait { seniority, .. } => {
+                        assert_eq!(
+                            (answer.0, seniority),
+                            (waiting.id, waiting.seniority),
+                            "nobody loses their place"
+                        );
+                    }
+                }
             }
         }
     }
 
     fn settled(&mut self) -> Vec<Settled> {
-        self.0.settled().collect()
+        self.1.drain(..).chain(self.0.settled()).collect()
     }
 
     fn stats(&mut self, now: Instant) -> Option<Stats> {
@@ -90,7 +92,7 @@ proptest! {
 
     #[test]
     fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Native(Limiter::new()), &world, &steps, false);
+        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, false);
     }
 }
 
@@ -99,7 +101,7 @@ proptest! {
 
     #[test]
     fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
-        drive(&mut Native(Limiter::new()), &world, &steps, true);
+        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, true);
     }
 }
 
@@ -108,6 +110,6 @@ proptest! {
 
     #[test]
     fn nobody_starves_while_holdings_end((world, steps, arrivals) in fair_history()) {
-        starve(&mut Native(Limiter::new()), &world, &steps, &arrivals);
+        starve(&mut Native(Limiter::new(), Vec::new()), &world, &steps, &arrivals);
     }
 }

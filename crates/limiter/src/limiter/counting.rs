@@ -1,7 +1,7 @@
 //! Counting: who holds what, and the credits of spawns. Every change of a count tells the queue in the same step.
 
 use super::{Limiter, LineIx, Live, RouteIx, SessionIx, Spawn};
-use crate::call::{CallId, Instant};
+use crate::call::{CallId, Instant, SpawnEnd};
 use crate::queue::Kind;
 use crate::scope::Held;
 use crate::stats::Observed;
@@ -96,10 +96,13 @@ impl Limiter {
     }
 
     /// The tool call has returned; its child may still come.
-    pub(super) fn spawn_ended(&mut self, id: CallId, at: Instant) {
-        if let Some(spawn) = self.spawns.get_mut(&id) {
-            spawn.ended.get_or_insert(at);
+    pub(super) fn spawn_ended(&mut self, id: CallId, SpawnEnd { at, completed }: SpawnEnd) {
+        let Some(spawn) = self.spawns.get_mut(&id) else { return };
+        spawn.ended.get_or_insert(at);
+        if completed {
             self.time_grace(id);
+        } else {
+            self.end_credit(id);
         }
     }
 
