@@ -36,8 +36,8 @@ const LOGGED = 16;
 /** The longest delay `setTimeout` keeps; a longer one would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
 
-/** The id of a call that passes without being counted. */
-const UNCOUNTED = -1;
+/** The id of a call that passes without being counted: no component ever gives it. */
+const UNCOUNTED = 0;
 
 /** The code of a refusal while there is no component to decide. */
 const UNAVAILABLE = 'GEN_LIMITER_UNAVAILABLE';
@@ -70,6 +70,12 @@ export class Gate {
   #mode: Mode = 'loading';
   #setReady: () => void;
   #limiter: Limiter | undefined;
+  /**
+   * The calls up to this one are none of the limiter's: they passed uncounted, or another limiter counted them. Every limiter
+   * numbers its calls from 1, and what is left of a dead one must not be taken for its successor's.
+   */
+  #foreign = UNCOUNTED;
+  #newest = UNCOUNTED;
   #waiting = new Map<number, (decision: Decision) => void>();
   #timer: NodeJS.Timeout | undefined;
   #trace: Trace | undefined;
@@ -124,6 +130,7 @@ export class Gate {
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
     this.#limiter = limiter;
+    this.#foreign = this.#newest;
     this.#mode = 'component';
     this.refresh();
     this.#setReady();
@@ -146,7 +153,7 @@ export class Gate {
   /** Asks whether a model call may leave. Not while `loading`. */
   startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Asked {
     return this.#start(info, (limiter) =>
-      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, counted(spawn), counted(within), purpose));
+      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, this.#own(spawn), this.#own(within), purpose));
   }
 
   /** Asks whether a spawn may run. Not while `loading`. */
@@ -160,7 +167,7 @@ export class Gate {
     try {
       const answer = ask(limiter);
       const bits = answer % SPAN;
-      const id = (answer - bits) / SPAN;
+      const id = (this.#newest = this.#foreign + (answer - bits) / SPAN);
       const decision = this.#decision(limiter, id, bits, info);
       // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
       this.#serve(bits);
@@ -202,9 +209,14 @@ export class Gate {
   /** Tells that a call ended or was given up, at whatever point. Repeating it does nothing. */
   finish(id: number, outcome: Outcome, failure?: Failure): void {
     this.#waiting.delete(id);
-    if (id === UNCOUNTED || this.#limiter === undefined) return;
     this.#trace?.finish(id, outcome);
-    this.#operate((limiter) => limiter.finish(id, outcome, failure));
+    const own = this.#own(id);
+    if (own !== undefined) this.#operate((limiter) => limiter.finish(own, outcome, failure));
+  }
+
+  /** What the limiter calls a call, if it is one of its own. */
+  #own(id: number | undefined): number | undefined {
+    return id === undefined || id <= this.#foreign ? undefined : id - this.#foreign;
   }
 
   /** Moves a manual clock on. */
@@ -227,7 +239,8 @@ export class Gate {
     const limiter = this.#limiter;
     if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED)) === 0) return;
     if ((bits & SETTLED) !== 0) {
-      for (const { id, refusal } of limiter.takeSettled()) {
+      for (const { id: own, refusal } of limiter.takeSettled()) {
+        const id = this.#foreign + own;
         const decision: Decision = refusal === undefined ? ADMITTED : { kind: 'refused', refusal };
         this.#trace?.settled(id, refusal);
         this.#settle(id, decision);
@@ -292,11 +305,6 @@ export class Gate {
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
   }
-}
-
-/** The component knows nothing of what began while it was not there. */
-function counted(id: number | undefined): number | undefined {
-  return id === UNCOUNTED ? undefined : id;
 }
 
 function unavailable(): Decision {

@@ -42,7 +42,7 @@ const DONE: Step = { done: true, value: undefined };
 export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined, undefined> {
   #beginning: Beginning;
   #state: 'new' | 'waiting' | 'running' | 'done' = 'new';
-  #id = -1;
+  #id = 0;
   #inner: AsyncIterator<StreamChunk> | undefined;
   #entering: Promise<Step> | undefined;
   /** Ends the wait, from whatever side. */

@@ -90,6 +90,49 @@ suite('an addon that fails', () => {
     assert.deepEqual(world.let, ['a']);
   });
 
+  test('what is left of an addon that panicked touches nobody of its successor', async () => {
+    for (const before of [1, 2, 3]) {
+      const world = await World.make({ config: limit(before) });
+      const old = Array.from({ length: before }, (_, n) => `old ${n}`);
+      for (const session of old) world.read(session);
+      await settled();
+      assert.throws(() => (world.gate.limiter as unknown as { panic(): void }).panic(), { code: 'GEN_LIMIT_PANIC' });
+      world.read('first to notice');
+      await settled();
+      await world.restart();
+      await until(() => !world.gate.failed);
+      const young = Array.from({ length: 2 * before }, (_, n) => `young ${n}`);
+      for (const session of young) world.read(session);
+      await settled();
+      const counts = { occupancy: before, waiting: before };
+      assert.deepEqual({ occupancy: world.occupancy, waiting: world.waiting }, counts);
+      for (const session of old) world.backend.of(session).end();
+      await settled();
+      assert.deepEqual({ occupancy: world.occupancy, waiting: world.waiting }, counts);
+      for (const session of young) {
+        world.backend.of(session).end();
+        await settled();
+      }
+      assert.equal(world.occupancy, 0);
+      await world.end();
+    }
+  });
+
+  test('a spawn and a stream of an addon that panicked are not told to its successor', async () => {
+    const world = await World.make({ config: limit(1) });
+    const info = { kind: 'spawn', session: 'parent', provider: 'box', model: 'm' } as const;
+    const { id } = world.gate.startTool('subagent', info);
+    assert.throws(() => (world.gate.limiter as unknown as { panic(): void }).panic(), { code: 'GEN_LIMIT_PANIC' });
+    world.read('first to notice');
+    await settled();
+    await world.restart();
+    await until(() => !world.gate.failed);
+    // Under the same number as the old one had, if numbers began again.
+    world.gate.startTool('subagent', info);
+    world.gate.startStream({ ...info, kind: 'stream', session: 'child' }, true, id, id);
+    assert.deepEqual({ credits: world.stats.credits, occupancy: world.occupancy }, { credits: 1, occupancy: 1 });
+  });
+
   test('a call that began uncounted may hold one that counts', async () => {
     const component = file('still-later.wasm', 'not yet');
     const world = await World.make({ config: limit(1), parts: { component } });

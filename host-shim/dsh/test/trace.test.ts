@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { World, limit, settled, temporary } from './support.ts';
+import { World, limit, settled, temporary, until } from './support.ts';
 
 test('a trace has one line for each decision and the stats at its end', async () => {
   const file = join(temporary(), 'trace.jsonl');
@@ -34,4 +34,22 @@ test('a trace has one line for each decision and the stats at its end', async ()
   const { stats, host } = lines.at(-1) as { stats: { totals: Record<string, number> }; host: { sha256: string } };
   assert.equal(stats.totals['waited'], 1);
   assert.match(host.sha256, /^[0-9a-f]{64}$/u);
+});
+
+test('a call that outlives the limit is traced to its end', async () => {
+  const file = join(temporary(), 'trace.jsonl');
+  process.env['DSH_GEN_LIMIT_TRACE'] = file;
+  const world = await World.make({ config: limit(1) });
+  delete process.env['DSH_GEN_LIMIT_TRACE'];
+  for (const session of ['a', 'b']) world.read(session);
+  await settled();
+  const { gate } = world;
+  await world.disable();
+  await until(() => gate.limiter === undefined);
+  for (const call of world.backend.open) call.end();
+  await settled();
+  const lines = readFileSync(file, 'utf8').trim().split('\n').map((line) => JSON.parse(line) as Record<string, unknown>);
+  assert.deepEqual(lines.map(({ event, session }) => [event, session].filter(Boolean).join(' ')), [
+    'admit a', 'wait b', 'stats', 'finish a', 'finish b',
+  ]);
 });
