@@ -19,6 +19,9 @@ pub const GREATEST_MAX_WAITING: u32 = 200_000;
 /// The greatest number of milliseconds, the last integer that JSON numbers carry exactly in every host.
 pub const GREATEST_MS: u64 = (1 << 53) - 1;
 
+/// The longest id, in bytes. Hosts shorten what is longer before the limiter sees it.
+pub const GREATEST_ID_BYTES: usize = 1_024;
+
 /// What is wrong with one place of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -132,10 +135,21 @@ pub fn parse(json: &str, mode: Mode) -> Result<(Config, Vec<Problem>), Vec<Probl
     };
     let mut reader = Reader { problems: Vec::new() };
     let config = reader.config(fields);
+    let problems = some_of(reader.problems);
     match mode {
-        Mode::Strict if !reader.problems.is_empty() => Err(reader.problems),
-        _ => Ok((config, reader.problems)),
+        Mode::Strict if !problems.is_empty() => Err(problems),
+        _ => Ok((config, problems)),
     }
+}
+
+/// The first problems, and how many more there are: a list nobody reads to its end need not be carried.
+fn some_of(mut problems: Vec<Problem>) -> Vec<Problem> {
+    const MOST: usize = 50;
+    if let Some(more) = problems.len().checked_sub(MOST).filter(|more| *more > 0) {
+        problems.truncate(MOST);
+        problems.push(Problem { path: String::new(), message: format!("and {more} more problems") });
+    }
+    problems
 }
 
 struct Reader {
@@ -172,7 +186,7 @@ impl Reader {
             config.spawn_tools = tools;
         }
         for name in fields.keys() {
-            self.problem(name, format!("unknown key; known are {TOP_KEYS}"));
+            self.problem(&key_text(name), format!("unknown key; known are {TOP_KEYS}"));
         }
 
         for (at, row) in limits.into_iter().enumerate() {
@@ -226,7 +240,10 @@ impl Reader {
         };
         for name in fields.keys() {
             if !known.split(", ").any(|k| k == name) {
-                self.problem(&format!("{path}.{name}"), format!("unknown key; known are {known}"));
+                self.problem(
+                    &format!("{path}.{}", key_text(name)),
+                    format!("unknown key; known are {known}"),
+                );
             }
         }
         Some(fields)
@@ -353,6 +370,9 @@ impl Reader {
             None => self.problem(&path, "missing; expected text".into()),
             Some(Value::String(text)) => match text.trim() {
                 "" => self.problem(&path, "is empty".into()),
+                id if id.len() > GREATEST_ID_BYTES => {
+                    self.problem(&path, format!("has {} bytes, more than {GREATEST_ID_BYTES}", id.len()));
+                }
                 id if id.chars().any(char::is_control) => {
                     self.problem(&path, format!("has a control character: {}", describe(&row[field])));
                 }
@@ -383,22 +403,38 @@ const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 429
 const TOP_KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
                         spawnTools, spawnGraceMs, onFailure, maxRestarts";
 
-/// The value as a whole number; `3.0` is one, `3.5`, `1e400` and `"3"` are none.
+/// The value as a whole number; `3.0` and `3e0` are one, `3.5`, `1e-400`, `1e400` and `"3"` are none. Decided on the digits
+/// as they were written: a double would round a fraction away.
 fn whole(value: &Value) -> Option<i128> {
+    /// More digits than any limit has; 10³⁰ still fits.
+    const LONGEST: i64 = 30;
     let Value::Number(number) = value else { return None };
-    if let Some(n) = number.as_i64() {
-        return Some(n.into());
-    }
-    if let Some(n) = number.as_u64() {
-        return Some(n.into());
-    }
-    let n = number.as_f64().filter(|n| n.fract() == 0.0 && n.abs() <= GREATEST_MS as f64)?;
-    // A fraction too fine for a double ("1.00000000000000001") is still a fraction.
     let text = number.to_string();
-    let fine = text
-        .split_once('.')
-        .is_none_or(|(_, digits)| digits.split(['e', 'E']).next().is_some_and(|d| d.len() <= 15));
-    fine.then_some(n as i128)
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let (sign, mantissa) = mantissa.strip_prefix('-').map_or((1, mantissa), |rest| (-1, rest));
+    let (before, after) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits = format!("{before}{after}");
+    let significant = digits.trim_end_matches('0');
+    if significant.is_empty() {
+        return Some(0);
+    }
+    let count = |text: &str| i64::try_from(text.len()).ok();
+    let exponent: i64 = exponent.parse().ok()?;
+    let zeros = exponent.checked_add(count(&digits)? - count(significant)? - count(after)?)?;
+    let significant = significant.trim_start_matches('0');
+    if zeros < 0 || zeros.saturating_add(count(significant)?) > LONGEST {
+        return None;
+    }
+    Some(sign * significant.parse::<i128>().ok()? * 10_i128.pow(zeros as u32))
+}
+
+/// An unknown key as a path shows it: printable, and cut.
+fn key_text(key: &str) -> String {
+    let escaped = key.escape_debug().to_string();
+    match escaped.char_indices().nth(60) {
+        Some((at, _)) => format!("{}…", &escaped[..at]),
+        None => escaped,
+    }
 }
 
 /// The value as found, cut to a length that fits into a sentence.

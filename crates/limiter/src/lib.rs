@@ -21,7 +21,7 @@
 //! # What it costs
 //!
 //! O(log n) in waiters per decision, independent of how many rows, routes and blocked waiters there are. Ending and
-//! serving stop after 4 000 decisions per operation; [`Limiter::tick`] then answers "now", so that a host that bounds a
+//! serving stop after 2 000 decisions per operation; [`Limiter::tick`] then answers "now", so that a host that bounds a
 //! step in time is never cut short. A reconfiguration recounts everything and is linear.
 #![forbid(unsafe_code)]
 

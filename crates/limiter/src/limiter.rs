@@ -20,7 +20,7 @@ use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
 use crate::stats::{Observed, RunTotals};
 
 /// Waits ended and waiters admitted in one operation, at most.
-const DECISIONS: u32 = 4_000;
+const DECISIONS: u32 = 2_000;
 
 type RouteIx = usize;
 type SessionIx = usize;

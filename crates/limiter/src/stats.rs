@@ -8,7 +8,7 @@ use crate::call::{CallId, Instant, Reason};
 const WAITS: usize = 1_024;
 /// How many calls the mean duration looks back on.
 const DURATIONS: usize = 64;
-/// How many holders and waiters one answer lists.
+/// How many of each kind one answer lists.
 pub(crate) const PAGE: usize = 500;
 
 /// The last `N` values, oldest overwritten first.
@@ -88,7 +88,7 @@ impl Observed {
 pub struct StatsQuery {
     /// Only holders and waiters of this scope (its text).
     pub scope: Option<String>,
-    /// How many holders and waiters to leave out at the front.
+    /// How many of each kind to leave out at the front.
     pub offset: usize,
 }
 
@@ -96,19 +96,23 @@ pub struct StatsQuery {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
-    /// Per busy route: how many sessions generate and how many calls and spawns wait.
+    /// Per busy route, in order: how many sessions generate and how many calls and spawns wait.
     pub entries: Vec<Entry>,
-    /// Per limited or busy scope, in the order of scopes.
+    /// Per configured scope and then per other busy one, each in the order of scopes.
     pub scopes: Vec<ScopeStats>,
     /// Who generates, longest first.
     pub holders: Vec<Holder>,
     /// Who waits, oldest first.
     pub waiters: Vec<WaiterStats>,
+    /// How many busy routes there are in all, listed or not.
+    pub entries_total: usize,
+    /// How many configured or busy scopes there are in all, listed or not.
+    pub scopes_total: usize,
     /// How many holders there are in all, listed or not.
     pub holders_total: usize,
     /// How many waiters there are in all, listed or not.
     pub waiters_total: usize,
-    /// Whether holders or waiters follow after those listed.
+    /// Whether more follow after those listed.
     pub truncated: bool,
     /// Spawns let through whose child has not called yet.
     pub credits: usize,

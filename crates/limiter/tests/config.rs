@@ -54,6 +54,10 @@ fn whatever_is_no_limit_is_an_error_that_names_row_and_field() {
         r#""3""#,
         "1.00000000000000001",
         "99999999999999999999",
+        "1e-400",
+        "10000000000000000001e-19",
+        "1e99999999999999999999",
+        "-1e30",
     ] {
         let json = format!(
             r#"{{"limits":[{{"provider":"p","model":"a","max":1}},{{"provider":"p","model":"m","max":{max}}}]}}"#
@@ -81,6 +85,10 @@ fn whole_numbers_are_limits_however_they_are_written() {
         ("3e0", Some(3)),
         ("4294967295", Some(u32::MAX)),
         ("1e3", Some(1_000)),
+        ("30e-1", Some(3)),
+        ("0.3E+1", Some(3)),
+        ("-0.0", Some(0)),
+        ("0e999999999999999999999", Some(0)),
     ] {
         let json = format!(r#"{{"limits":[{{"provider":"p","model":"*","max":{max}}}]}}"#);
         let config = strict(&json).unwrap_or_else(|problems| panic!("{max}: {problems:?}"));
@@ -114,8 +122,11 @@ fn ids_are_trimmed_and_must_be_ids() {
             ["limits[0].model"]
         );
     }
-    let long = "x".repeat(5_000);
-    assert!(strict(&format!(r#"{{"limits":[{{"provider":"p","model":"{long}","max":1}}]}}"#)).is_ok());
+    for (length, expected) in [(1_024, true), (1_025, false), (5_000, false)] {
+        let long = "x".repeat(length);
+        let json = format!(r#"{{"limits":[{{"provider":"p","model":"{long}","max":1}}]}}"#);
+        assert_eq!(strict(&json).is_ok(), expected, "{length}");
+    }
 }
 
 #[test]
@@ -259,4 +270,26 @@ fn two_scopes_never_share_a_text_and_every_text_is_read_back() {
     for text in ["", "p", "/", "p/", "/m", "*/m", "p/%zz", "p/%2", "%"] {
         assert_eq!(ScopeKey::parse(text), None, "{text}");
     }
+}
+
+#[test]
+fn a_long_list_of_problems_is_cut_and_counted() {
+    let rows = vec![r#"{"provider":"p","model":"m"}"#; 50_000].join(",");
+    for mode in [Mode::Strict, Mode::Lenient] {
+        let json = format!(r#"{{"limits":[{rows}]}}"#);
+        let problems = match parse(&json, mode) {
+            Ok((_, problems)) | Err(problems) => problems,
+        };
+        assert_eq!(problems.len(), 51);
+        assert_eq!(problems[50].to_string(), "and 49950 more problems");
+    }
+}
+
+#[test]
+fn an_unknown_key_is_shown_printable_and_short() {
+    let long = "k".repeat(100_000);
+    let problems =
+        parse(&format!(r#"{{"\u001b[31mred\n":1,"{long}":2}}"#), Mode::Strict).expect_err("unknown keys");
+    assert!(problems.iter().any(|problem| problem.path == "\\u{1b}[31mred\\n"), "{problems:?}");
+    assert!(problems.iter().all(|problem| problem.to_string().len() < 400));
 }

@@ -54,11 +54,16 @@ impl Limiter {
         (scopes, limited)
     }
 
+    /// A scope nobody has been counted in.
+    pub(super) fn new_scope(&self, key: &ScopeKey) -> Scope {
+        let mut scope = Scope::new(key.clone());
+        apply(self.config.limits.get(key), &mut scope);
+        scope
+    }
+
     pub(super) fn scope(&mut self, key: &ScopeKey) -> ScopeIx {
         self.scope_index.get(key).copied().unwrap_or_else(|| {
-            let mut scope = Scope::new(key.clone());
-            apply(self.config.limits.get(key), &mut scope);
-            let ix = self.scopes.insert(scope);
+            let ix = self.scopes.insert(self.new_scope(key));
             self.scope_index.insert(key.clone(), ix);
             ix
         })
@@ -174,7 +179,7 @@ impl Limiter {
 }
 
 /// Puts a limit, or none, on a scope.
-pub(super) fn apply(limit: Option<&Limit>, scope: &mut Scope) {
+fn apply(limit: Option<&Limit>, scope: &mut Scope) {
     scope.max = limit.and_then(|limit| limit.max);
     scope.count_by = limit.map_or(CountBy::Session, |limit| limit.count_by);
     let pooled = limit.is_some_and(Limit::is_pooled);

@@ -1,6 +1,6 @@
 //! What the limiter says: refusals, warnings, stats. Nothing here changes what it does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use super::{Limiter, RouteIx, SessionIx, Waiter};
@@ -64,10 +64,11 @@ impl Limiter {
         bound: u32,
         knob: &str,
     ) -> Refusal {
+        let named = brief(scope);
         let mut message = if bound == 0 {
-            format!("No seat is free for {scope}, and nobody may wait for one ({knob} is 0).")
+            format!("No seat is free for {named}, and nobody may wait for one ({knob} is 0).")
         } else {
-            format!("The line for {scope} is full: {waiting} wait and no more than {bound} may ({knob}).")
+            format!("The line for {named} is full: {waiting} wait and no more than {bound} may ({knob}).")
         };
         if let Some((blocker, why)) = self.blocker(waiter) {
             let _ = write!(message, " {}.", self.state_of(blocker, why));
@@ -85,11 +86,13 @@ impl Limiter {
         let Some((scope, why)) = self.blocker(waiter) else {
             // It fits, but more was due in one step than one step decides.
             let scope = ScopeKey::Route(route.route.clone()).to_string();
-            let message = format!("Waited {time} for {scope}; its turn came too late. Raise queueTimeoutMs.");
+            let message =
+                format!("Waited {time} for {}; its turn came too late. Raise queueTimeoutMs.", brief(&scope));
             let ended = WaitEnded { scope, waited_ms, occupancy: 0, limit: 0 };
             return Refusal { reason: Reason::QueueTimeout(ended), message };
         };
-        let mut message = format!("Waited {time} for a seat of {}. {}", scope.key, self.state_of(scope, why));
+        let mut message =
+            format!("Waited {time} for a seat of {}. {}", brief(&scope.key), self.state_of(scope, why));
         let _ = match in_line {
             0 => write!(message, "; nobody else is in line."),
             n => write!(message, "; {n} more in line."),
@@ -135,9 +138,9 @@ impl Limiter {
             "{} waits for a seat of {}, which {} holds while its own stream waits for that call: {end}. Raise the limit of \
              {} above the depth of nesting.",
             self.name(waiter.session),
-            scope.key,
+            brief(&scope.key),
             self.name(holder),
-            scope.key,
+            brief(&scope.key),
         );
         self.warnings.push(warning);
     }
@@ -155,7 +158,8 @@ impl Limiter {
     }
 
     fn state_of(&self, scope: &Scope, why: Why) -> String {
-        let (key, occupancy, limit) = (&scope.key, scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
+        let (key, occupancy, limit) =
+            (brief(&scope.key), scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
         match why {
             Why::Paused => format!("{key} is paused (max 0)"),
             Why::Pool => format!("Its pool gave {limit} of {} seats", scope.max.unwrap_or(u32::MAX)),
@@ -182,10 +186,41 @@ impl Limiter {
 
     fn name(&self, session: SessionIx) -> String {
         match &self.sessions[session].name {
-            Some(name) => format!("session {name:?}"),
+            Some(name) => format!("session {:?}", brief(name)),
             None => "a call without a session".into(),
         }
     }
+}
+
+fn scope_stats(scope: &Scope, waiting: Option<(u32, Instant)>, now: Instant) -> ScopeStats {
+    ScopeStats {
+        scope: scope.key.to_string(),
+        max: scope.max.map_or(-1, i64::from),
+        count_by: match scope.count_by {
+            CountBy::Session => "session",
+            CountBy::Stream => "stream",
+        },
+        occupancy: scope.occupancy(),
+        credits: scope.credits,
+        pool_seats: scope.capacity.map(|capacity| capacity.seats),
+        kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
+        waiting: waiting.map_or(0, |(count, _)| count),
+        oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),
+        wait_ms: scope.observed.waits(),
+        mean_call_ms: scope.observed.mean_call_ms(),
+        totals: scope.observed.totals,
+    }
+}
+
+/// A name as a sentence bears it, whatever its length.
+fn brief(name: &impl ToString) -> String {
+    const LONGEST: usize = 80;
+    let mut text = name.to_string();
+    if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 fn seconds(ms: u64) -> String {
@@ -203,15 +238,21 @@ impl Limiter {
             Some(None) => false,
             Some(Some(key)) => self.routes[route].scopes.iter().any(|&scope| self.scopes[scope].key == *key),
         };
+        let (entries, entries_total) = self.entries(query.offset);
+        let (scopes, scopes_total) = self.scope_page(query.offset, now);
         let (holders, holders_total) = self.holders(query.offset, now, &listed);
         let (waiters, waiters_total) = self.waiter_page(query.offset, now, &listed);
         let end = query.offset.saturating_add(PAGE);
         Stats {
-            entries: self.entries(),
-            scopes: self.scope_stats(now),
-            truncated: holders_total > end || waiters_total > end,
+            truncated: [entries_total, scopes_total, holders_total, waiters_total]
+                .iter()
+                .any(|&total| total > end),
+            entries,
+            scopes,
             holders,
             waiters,
+            entries_total,
+            scopes_total,
             holders_total,
             waiters_total,
             credits: self.spawns.values().filter(|spawn| spawn.credit).count(),
@@ -226,63 +267,58 @@ impl Limiter {
         }
     }
 
-    fn entries(&self) -> Vec<Entry> {
-        let mut active: BTreeMap<RouteIx, std::collections::BTreeSet<SessionIx>> = BTreeMap::new();
-        for live in self.live.values() {
-            active.entry(live.route).or_default().insert(live.session);
-        }
-        self.route_index
-            .iter()
-            .map(|(route, ix)| Entry {
-                provider: route.provider.clone(),
-                model: route.model.clone(),
-                active: active.get(ix).map_or(0, |sessions| sessions.len() as u32),
-                waiting: self.routes[*ix].waiting,
-            })
-            .filter(|entry| entry.active + entry.waiting > 0)
-            .collect()
+    fn entries(&self, offset: usize) -> (Vec<Entry>, usize) {
+        let busy = self.route_index.values().map(|&ix| &self.routes[ix]).filter_map(|state| {
+            let scope = &self.scopes[state.scopes[0]];
+            let active = match scope.count_by {
+                CountBy::Session => scope.occupancy(),
+                CountBy::Stream => {
+                    let calls = scope.holders.keys().filter_map(|call| self.live.get(call));
+                    calls.map(|live| live.session).collect::<BTreeSet<_>>().len() as u32
+                }
+            };
+            (active + state.waiting > 0).then_some((state, active))
+        });
+        let total = busy.clone().count();
+        let page = busy.skip(offset).take(PAGE).map(|(state, active)| Entry {
+            provider: state.route.provider.clone(),
+            model: state.route.model.clone(),
+            active,
+            waiting: state.waiting,
+        });
+        (page.collect(), total)
     }
 
-    fn scope_stats(&self, now: Instant) -> Vec<ScopeStats> {
+    /// Configured scopes first, then what else is busy, each in the order of scopes.
+    fn scope_page(&self, offset: usize, now: Instant) -> (Vec<ScopeStats>, usize) {
         let mut waiting: BTreeMap<ScopeIx, (u32, Instant)> = BTreeMap::new();
-        for waiter in self.waiters.values() {
-            for &scope in &self.routes[waiter.route].scopes {
-                let (count, oldest) = waiting.entry(scope).or_insert((0, waiter.since));
-                *count += 1;
-                *oldest = waiter.since.min(*oldest);
+        for (route, (count, oldest)) in self.waiting_by_route() {
+            for &scope in &self.routes[route].scopes {
+                let (all, since) = waiting.entry(scope).or_insert((0, oldest));
+                *all += count;
+                *since = oldest.min(*since);
             }
         }
-        let idle = self.config.limits.iter().filter(|(key, _)| !self.scope_index.contains_key(key));
-        let idle: Vec<Scope> = idle
-            .map(|(key, limit)| {
-                let mut scope = Scope::new(key.clone());
-                super::registry::apply(Some(limit), &mut scope);
-                scope
-            })
-            .collect();
-        let busy = self.scopes.iter().map(|(ix, scope)| (scope, waiting.get(&ix).copied()));
-        let mut all: Vec<(&Scope, Option<(u32, Instant)>)> =
-            busy.chain(idle.iter().map(|scope| (scope, None))).collect();
-        all.sort_by(|(a, _), (b, _)| a.key.cmp(&b.key));
-        all.into_iter()
-            .map(|(scope, waiting)| ScopeStats {
-                scope: scope.key.to_string(),
-                max: scope.max.map_or(-1, i64::from),
-                count_by: match scope.count_by {
-                    CountBy::Session => "session",
-                    CountBy::Stream => "stream",
-                },
-                occupancy: scope.occupancy(),
-                credits: scope.credits,
-                pool_seats: scope.capacity.map(|capacity| capacity.seats),
-                kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
-                waiting: waiting.map_or(0, |(count, _)| count),
-                oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),
-                wait_ms: scope.observed.waits(),
-                mean_call_ms: scope.observed.mean_call_ms(),
-                totals: scope.observed.totals,
-            })
-            .collect()
+        let configured = self.config.limits.keys();
+        let unlimited = self.scope_index.keys().filter(|key| !self.config.limits.contains_key(key));
+        let total = configured.len() + unlimited.clone().count();
+        let page =
+            configured.chain(unlimited).skip(offset).take(PAGE).map(|key| match self.scope_index.get(key) {
+                Some(ix) => scope_stats(&self.scopes[*ix], waiting.get(ix).copied(), now),
+                None => scope_stats(&self.new_scope(key), None, now),
+            });
+        (page.collect(), total)
+    }
+
+    /// How many wait for each route, and since when the oldest of them does.
+    fn waiting_by_route(&self) -> impl Iterator<Item = (RouteIx, (u32, Instant))> {
+        let mut waiting: Vec<Option<(u32, Instant)>> = vec![None; self.routes.capacity()];
+        for waiter in self.waiters.values() {
+            let (count, oldest) = waiting[waiter.route].get_or_insert((0, waiter.since));
+            *count += 1;
+            *oldest = waiter.since.min(*oldest);
+        }
+        waiting.into_iter().enumerate().filter_map(|(route, waiting)| waiting.map(|waiting| (route, waiting)))
     }
 
     fn holders(&self, offset: usize, now: Instant, listed: &dyn Fn(RouteIx) -> bool) -> (Vec<Holder>, usize) {
@@ -320,11 +356,17 @@ impl Limiter {
     ) -> (Vec<WaiterStats>, usize) {
         let mut ranks: Vec<Rank> =
             self.waiters.values().filter(|waiter| listed(waiter.route)).map(|waiter| waiter.rank).collect();
-        ranks.sort_unstable();
         let total = ranks.len();
+        let end = offset.saturating_add(PAGE).min(total);
+        // A line may be long and is asked about often: only what is listed is put in order.
+        if end < total {
+            ranks.select_nth_unstable(end);
+            ranks.truncate(end);
+        }
+        ranks.sort_unstable();
         let mut positions: BTreeMap<RouteIx, u32> = BTreeMap::new();
         let mut page = Vec::new();
-        for (at, rank) in ranks.into_iter().enumerate().take(offset.saturating_add(PAGE)) {
+        for (at, rank) in ranks.into_iter().enumerate() {
             let waiter = &self.waiters[&rank.id];
             let position = positions.entry(waiter.route).or_insert(0);
             *position += 1;
