@@ -211,7 +211,16 @@ export class Gate {
     this.#waiting.delete(id);
     this.#trace?.finish(id, outcome);
     const own = this.#own(id);
-    if (own !== undefined) this.#operate((limiter) => limiter.finish(own, outcome, failure));
+    if (own === undefined) return;
+    this.#operate((limiter) => {
+      try {
+        return limiter.finish(own, outcome, failure);
+      } catch (error) {
+        // The seat matters more than why the call failed.
+        if (failure === undefined) throw error;
+        return limiter.finish(own, outcome);
+      }
+    });
   }
 
   /** What the limiter calls a call, if it is one of its own. */

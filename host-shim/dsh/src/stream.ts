@@ -9,7 +9,8 @@
  *
  * A call ends exactly once, by whichever comes first: the backend's `done`, a throw, `return()`, `throw()`, or its signal
  * while it waits. The reaction that frees the seat is attached to the backend's promise before the consumer can attach
- * one, so the seat is free before the consumer sees `done`.
+ * one, so the seat is free before the consumer sees `done`. What goes by is made by other plugins, so no shape of it is
+ * certain: a chunk that cannot be read says nothing of an end, a step that cannot be read is one.
  *
  * # Cancellation
  *
@@ -61,7 +62,7 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   next(): Promise<Step> {
     switch (this.#state) {
       case 'running':
-        return this.#advance();
+        return this.#step(() => this.#inner?.next());
       case 'new':
         return (this.#entering = this.#enter());
       case 'waiting':
@@ -87,7 +88,8 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   }
 
   async throw(error: unknown): Promise<Step> {
-    if (this.#state === 'running' && this.#inner?.throw !== undefined) return this.#watch(this.#inner.throw(error));
+    const inner = this.#inner;
+    if (this.#state === 'running' && inner?.throw !== undefined) return this.#step(() => inner.throw?.(error));
     await this.return();
     throw error;
   }
@@ -100,8 +102,7 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     }
     if (!gate.loading) {
       const decision = this.#ask();
-      if (!(decision instanceof Promise)) return this.#decided(decision);
-      return this.#wait(() => decision);
+      return decision instanceof Promise ? this.#wait(() => decision) : this.#decided(decision);
     }
     return this.#wait(async (left) => {
       await Promise.race([gate.ready, left]);
@@ -110,9 +111,13 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   }
 
   #ask(): Decision | Promise<Decision> {
-    const { id, decision } = this.#beginning.start();
-    this.#id = id;
-    return decision;
+    try {
+      const { id, decision } = this.#beginning.start();
+      this.#id = id;
+      return decision;
+    } catch (error) {
+      return rejection(error);
+    }
   }
 
   /** Stands in line. An async function, so that it goes on in the caller's own async context. */
@@ -122,9 +127,16 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     const onAbort = (): void => this.#withdraw(rejection(signal?.reason));
     this.#state = 'waiting';
     signal?.addEventListener('abort', onAbort, { once: true });
-    const end = await Promise.race([decide(left), left]);
-    // From here on the signal is the backend's affair.
-    signal?.removeEventListener('abort', onAbort);
+    let end: Decision | Step;
+    try {
+      end = await Promise.race([decide(left), left]);
+    } catch (error) {
+      this.#withdraw(rejection(error));
+      return left;
+    } finally {
+      // From here on the signal is the backend's affair.
+      signal?.removeEventListener('abort', onAbort);
+    }
     // Whoever left in the same turn as the line reached it has left.
     return this.#state === 'waiting' && 'kind' in end ? this.#decided(end) : left;
   }
@@ -164,12 +176,15 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
       this.#end(FAILED);
       return rejection(error);
     }
-    return this.#advance();
+    return this.#step(() => this.#inner?.next());
   }
 
-  #advance(): Promise<Step> {
+  /** Has the backend take a step, and looks at it before the consumer can. */
+  #step(take: () => Promise<IteratorResult<StreamChunk>> | undefined): Promise<Step> {
     try {
-      return this.#watch(this.#inside(() => this.#inner?.next() ?? Promise.resolve(DONE)));
+      const promise = Promise.resolve(this.#inside(take) ?? DONE);
+      promise.then(this.#saw, this.#fell);
+      return promise as Promise<Step>;
     } catch (error) {
       this.#end(FAILED);
       return rejection(error);
@@ -180,26 +195,18 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     return this.#beginning.within.run(this.#id, work);
   }
 
-  /** Looks at a step before its consumer can. */
-  #watch(step: Promise<IteratorResult<StreamChunk>>): Promise<Step> {
-    const promise = Promise.resolve(step);
-    promise.then(this.#saw, this.#fell);
-    return promise as Promise<Step>;
-  }
-
-  #saw = (step: IteratorResult<StreamChunk>): void => {
-    if (step.done) return this.#end(this.#outcome, this.#failure);
-    const chunk = step.value;
-    if (chunk.type !== 'finish') return;
-    if (chunk.reason.kind === 'error') {
-      const { code, status, providerRetryAfterMs } = chunk.reason.failure;
+  #saw = (step: unknown): void => {
+    const done = read(step, 'done');
+    if (done === UNREADABLE) return this.#end(FAILED);
+    if (done) return this.#end(this.#outcome, this.#failure);
+    const chunk = read(step, 'value');
+    if (read(chunk, 'type') !== 'finish') return;
+    const reason = read(chunk, 'reason');
+    const kind = read(reason, 'kind');
+    if (kind === 'error') {
       this.#outcome = FAILED;
-      this.#failure = {
-        code,
-        ...(status === undefined ? {} : { status }),
-        ...(providerRetryAfterMs === undefined ? {} : { retryAfterMs: providerRetryAfterMs }),
-      };
-    } else if (chunk.reason.kind === 'aborted') {
+      this.#failure = failure(read(reason, 'failure'));
+    } else if (kind === 'aborted') {
       this.#outcome = CANCELLED;
     }
   };
@@ -211,6 +218,30 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     this.#state = 'done';
     this.#beginning.gate.finish(this.#id, outcome, failure);
   }
+}
+
+const UNREADABLE = Symbol('unreadable');
+
+/** A property of what should be an object. */
+function read(object: unknown, key: string): unknown {
+  try {
+    return Object(object) === object ? (object as Record<string, unknown>)[key] : UNREADABLE;
+  } catch {
+    return UNREADABLE;
+  }
+}
+
+/** What a failed call tells of the provider, as far as it can be understood. */
+function failure(told: unknown): Failure | undefined {
+  const code = read(told, 'code');
+  if (typeof code !== 'string') return undefined;
+  const status = read(told, 'status');
+  const retryAfterMs = read(told, 'providerRetryAfterMs');
+  return { code, ...(isAmount(status) ? { status } : {}), ...(isAmount(retryAfterMs) ? { retryAfterMs } : {}) };
+}
+
+function isAmount(value: unknown): value is number {
+  return typeof value === 'number' && Number.isFinite(value) && value >= 0;
 }
 
 /** A rejection somebody may never look at. */

@@ -1,7 +1,11 @@
 /** The stream seam: one call from its first `next()` to its end, against the real LLM service and a backend of ours. */
 import assert from 'node:assert/strict';
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { getEventListeners } from 'node:events';
 import { suite, test } from 'node:test';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
+import { Gate } from '../src/gate.ts';
+import { GatedStream } from '../src/stream.ts';
 import { World, limit, settled } from './support.ts';
 
 function finish(chunks: StreamChunk[]): { kind: string; code?: string; message?: string } {
@@ -335,6 +339,99 @@ suite('stream', () => {
       assert.equal(await world.read('a').done, error);
       assert.equal(world.occupancy, 0);
       off();
+    });
+  }
+
+  /** What other plugins may hand on although no type allows it. */
+  const TRAP = { get type(): never { throw new Error('do not look'); } };
+  const FAILURES: Record<string, unknown> = {
+    'no failure': undefined, 'a failure that is null': null, 'a failure that is text': '429', 'no code': { message: 'm' },
+    'a code that is a number': { code: 429 }, 'a status that is text': { code: 'X', status: '429' },
+    'a status that is null': { code: 'X', status: null, providerRetryAfterMs: null },
+    'a status that is no number': { code: 'X', status: NaN, providerRetryAfterMs: Infinity },
+    'a status below zero': { code: 'X', status: -1, providerRetryAfterMs: -5 },
+    'a status that is no integer': { code: 'X', status: 429.5, providerRetryAfterMs: 0.1 },
+    'numbers beyond any': { code: 'X', status: 1e300, providerRetryAfterMs: 1e300 },
+  };
+  const STEPS: Array<[string, unknown]> = [
+    ...Object.entries(FAILURES).map(([what, failure]): [string, unknown] =>
+      [`a failed end with ${what}`, { done: false, value: { type: 'finish', reason: { kind: 'error', failure } } }]),
+    ['an end without a reason', { done: false, value: { type: 'finish' } }],
+    ['an end for the reason null', { done: false, value: { type: 'finish', reason: null } }],
+    ['a chunk that is undefined', { done: false, value: undefined }],
+    ['a chunk that is text', { done: false, value: 'text' }],
+    ['a chunk that throws when it is looked at', { done: false, value: TRAP }],
+    ['a step that is null', null],
+    ['a step that is undefined', undefined],
+    ['a step that is a number', 7],
+    ['a step that throws when it is looked at', { get done(): never { throw new Error('do not look'); } }],
+  ];
+  for (const [what, step] of STEPS) {
+    test(`${what} gives the seat back and harms nobody`, async (t) => {
+      const world = await World.make({ config: limit(1) });
+      const rejected = t.mock.fn();
+      process.on('unhandledRejection', rejected);
+      const steps = [Promise.resolve(step), Promise.resolve({ done: true, value: undefined })];
+      const off = world.ctx.on('llm/stream', () => ({ [Symbol.asyncIterator]: () => ({ next: () => steps.shift() }) }) as never);
+      await world.read('a').done;
+      off();
+      await settled();
+      process.off('unhandledRejection', rejected);
+      assert.equal(rejected.mock.callCount(), 0);
+      assert.equal(world.occupancy, 0);
+      world.read('b');
+      await settled();
+      assert.deepEqual(world.backend.sessions, ['b']);
+    });
+  }
+
+  test('a seat is free also if the component is told of a failure it cannot take', async () => {
+    const world = await World.make({ config: limit(1) });
+    const info = { kind: 'stream', session: 'a', provider: 'box', model: 'm' } as const;
+    const { id } = world.gate.startStream(info, true);
+    assert.equal(world.occupancy, 1);
+    world.gate.finish(id, 2, { code: 429 } as never);
+    assert.equal(world.occupancy, 0);
+  });
+
+  for (const fault of ['throws', 'rejects'] as const) {
+    test(`a backend that ${fault} when it is thrown into gives the seat back`, async () => {
+      const world = await World.make({ config: limit(1) });
+      const error = new Error('theirs');
+      const off = world.ctx.on('llm/stream', () => ({
+        [Symbol.asyncIterator]: () => ({
+          next: () => Promise.resolve({ done: false, value: { type: 'text-delta', index: 0, text: '' } }),
+          throw() {
+            if (fault === 'throws') throw error;
+            return Promise.reject(error);
+          },
+        }),
+      }) as never);
+      const iterator = world.stream('a')[Symbol.asyncIterator]();
+      await iterator.next();
+      assert.equal(world.occupancy, 1);
+      await assert.rejects(Promise.resolve(iterator.throw?.(new Error('mine'))), error);
+      assert.equal(world.occupancy, 0);
+      off();
+    });
+  }
+
+  for (const loading of [false, true]) {
+    test(`a call that cannot be asked about rejects and leaves nothing behind${loading ? ', also after it waited for the component' : ''}`, async () => {
+      const gate = new Gate(() => undefined, undefined, false, () => false);
+      if (!loading) gate.release();
+      const error = new Error('no such session');
+      const { signal } = new AbortController();
+      const stream = new GatedStream({
+        gate, signal, within: new AsyncLocalStorage(),
+        start: () => { throw error; },
+        next: () => assert.fail('the backend was reached'),
+      });
+      const step = stream.next();
+      gate.release();
+      await assert.rejects(step, error);
+      assert.equal(getEventListeners(signal, 'abort').length, 0);
+      assert.deepEqual(await stream.next(), { done: true, value: undefined });
     });
   }
 
