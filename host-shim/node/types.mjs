@@ -11,13 +11,13 @@ const indent = (text) => text.replace(/^ *(?=\S)/gmu, '  ').replace(/^ *(?=\*)/g
 const item = (doc, head, body) => `${doc}export ${head}${body === undefined ? '' : ` {\n${indent(body.trimEnd())}\n}`}\n`;
 
 const definitions = readFileSync(notes, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
-const methods = new Map(definitions.filter(({ kind }) => kind === 'impl').map(({ name, def }) => [name, def]));
+const methodsOf = (name) => definitions.filter((other) => other.kind === 'impl' && other.name === name).map(({ def }) => def);
 const items = definitions.flatMap(({ kind, name, js_doc: doc = '', def }) => {
   switch (kind) {
     case 'impl':
       return [];
     case 'struct':
-      return [item(doc, `declare class ${name}`, [def, methods.get(name)].filter(Boolean).join('\n'))];
+      return [item(doc, `declare class ${name}`, [def, ...methodsOf(name)].filter(Boolean).join('\n'))];
     case 'interface':
       return [item(doc, `interface ${name}`, def)];
     case 'fn':

@@ -589,9 +589,12 @@ impl Limiter {
             Ok(inner.bits() as f64)
         })
     }
+}
 
+#[cfg(debug_assertions)]
+#[napi]
+impl Limiter {
     /// Panics, to show that it does no harm. Only in builds with debug assertions.
-    #[cfg(debug_assertions)]
     #[napi(skip_typescript)]
     pub fn panic(&mut self) -> Result<f64> {
         self.guard(|_| panic!("on request"))
