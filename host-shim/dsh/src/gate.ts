@@ -208,7 +208,7 @@ export class Gate {
 
   /** Tells that a call ended or was given up, at whatever point. Repeating it does nothing. */
   finish(id: number, outcome: Outcome, failure?: Failure): void {
-    this.#waiting.delete(id);
+    this.#leave(id);
     this.#trace?.finish(id, outcome);
     const own = this.#own(id);
     if (own === undefined) return;
@@ -255,16 +255,20 @@ export class Gate {
         this.#settle(id, decision);
       }
     }
+    if ((bits & TICK) !== 0) this.#schedule(limiter);
     if ((bits & LOGGED) !== 0) {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
     }
-    if ((bits & TICK) !== 0) this.#schedule(limiter);
   }
 
   #settle(id: number, decision: Decision): void {
     const resolve = this.#waiting.get(id);
-    this.#waiting.delete(id);
+    this.#leave(id);
     resolve?.(decision);
+  }
+
+  #leave(id: number): void {
+    if (this.#waiting.delete(id) && this.#waiting.size === 0) this.#timer?.unref();
   }
 
   #schedule(limiter: Limiter): void {

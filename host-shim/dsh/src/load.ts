@@ -27,6 +27,7 @@ export function packaged(): Parts {
 
 /** The component at work, with nothing limited yet. */
 export async function load({ addon: path, component, options }: Parts): Promise<Addon.Limiter> {
+  for (const part of [path, component]) expectFile(part);
   const addon = loadAddon(path);
   return new addon.Limiter(await compile(addon, component), options);
 }
@@ -44,6 +45,13 @@ async function compile(addon: typeof Addon, path: string): Promise<Addon.Compone
     compiled.delete(key);
     const text = describe(error);
     throw new Error(text.includes(path) ? text : `${path}: ${text}`);
+  }
+}
+
+/** Opening anything but a file may take for ever. One that is missing is told of by whoever opens it. */
+function expectFile(path: string): void {
+  if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) {
+    throw new Error(`${path}: expected a file there, found something else; ${REINSTALL}`);
   }
 }
 

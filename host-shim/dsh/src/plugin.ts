@@ -6,7 +6,7 @@ import type {} from '@deepseek-ai/dsh-agent';
 import type {} from '@deepseek-ai/dsh-session';
 import type {} from '@deepseek-ai/dsh-subagent';
 import type {} from '@deepseek-ai/dsh-tools';
-import type { Limiter, Problem } from '../../node/index.d.ts';
+import type { Configured, Limiter, Problem } from '../../node/index.d.ts';
 import manifest from '../package.json' with { type: 'json' };
 import { tooOld } from './compat/harness.ts';
 import { Gate, describe } from './gate.ts';
@@ -15,9 +15,12 @@ import { reporter, type Reporter } from './report.ts';
 import { isEnding, leave, settle, type Living } from './row.ts';
 import { Spawns } from './spawns.ts';
 import { stats } from './stats.ts';
-import { readStored, storedPath, writeStored } from './stored.ts';
+import { Stored } from './stored.ts';
 import { GatedStream } from './stream.ts';
 import { Trace } from './trace.ts';
+
+/** The largest row that is looked at, in bytes of its JSON: a hundred times what a large installation needs. */
+const MAX_CONFIG = 1 << 20;
 
 /** Mounts the plugin on a row. */
 export function mount(ctx: Context, config: unknown, parts: Parts = packaged()): void {
@@ -33,8 +36,8 @@ class Plugin implements Living {
   readonly gate: Gate;
   #spawns: Spawns;
   #say: Reporter;
-  #config = '{}';
-  #path: string;
+  #config: string;
+  #stored: Stored;
   /** Whether a configuration without a mistake is in force, and whether the newest has one. */
   #good = false;
   #wrong = false;
@@ -46,8 +49,9 @@ class Plugin implements Living {
     const { root } = ctx;
     this.#parts = parts;
     this.#say = reporter(root);
-    this.#path = storedPath(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
-    this.gate = new Gate(this.#say, Trace.fromEnvironment(), isClosed(config), () => isEnding(root));
+    this.#stored = new Stored(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
+    this.#config = toJson(config);
+    this.gate = new Gate(this.#say, Trace.fromEnvironment(), this.#asksClosed(), () => isEnding(root));
     this.#spawns = new Spawns(this.gate);
     this.#listeners = this.#listen(root);
     void this.#load();
@@ -55,8 +59,6 @@ class Plugin implements Living {
 
   adopt(ctx: Context, config: unknown): void {
     this.#configure(config);
-    // Whoever restarts a plugin that could not load may have put it right.
-    if (this.gate.failed) void this.#load();
     // Not calling the rest of the chain keeps the harness from restarting us for an edit.
     const stop = ctx.on('internal/update', (next) => this.#configure(next));
     ctx.effect(() => () => {
@@ -80,51 +82,82 @@ class Plugin implements Living {
       this.gate.open(limiter);
       this.#announce(limiter);
     } catch (error) {
+      // As above: this failure is nobody's any more.
+      if (!this.gate.loading && !this.gate.failed) return;
       this.gate.fail();
       const effect = this.gate.closed ? 'are refused' : 'pass unlimited';
-      this.#say('error', `${describe(error)}; until that is put right and the plugin restarted, calls ${effect}`);
+      this.#say('error', `${describe(error)}; until that is put right and the plugin restarted or its row edited, calls ${effect}`);
     }
   }
 
   #configure(config: unknown): void {
     this.#config = toJson(config);
-    this.gate.closed = isClosed(config);
     const { limiter } = this.gate;
-    if (limiter === undefined) return;
-    const wasWrong = this.#wrong;
-    try {
-      this.#apply(limiter);
-      if (wasWrong && !this.#wrong) this.#announce(limiter);
-    } catch (error) {
-      this.#say('error', `the edited row is not in force, the configuration before it is: ${describe(error)}`);
+    if (limiter === undefined) {
+      this.gate.closed = this.#asksClosed();
+      // Whoever restarts or edits a plugin that could not load may have put it right.
+      if (this.gate.failed) void this.#load();
+      return;
     }
+    const wasWrong = this.#wrong;
+    this.#apply(limiter);
     this.gate.refresh();
+    if (wasWrong && !this.#wrong) this.#announce(limiter);
+  }
+
+  /** What `onFailure` says while there is no component to judge the row: its own word, or else that of the last good one. */
+  #asksClosed(): boolean {
+    return (onFailure(this.#config) ?? onFailure(this.#stored.read())) === 'closed';
   }
 
   /** Puts the row's configuration in force, or what comes nearest to it. */
   #apply(limiter: Limiter): void {
-    const { applied, problems } = limiter.configure(this.#config, false);
+    const { applied, problems } = this.#take(limiter, this.#config);
     this.#wrong = !applied;
-    if (applied) {
-      this.#good = true;
-      try {
-        writeStored(this.#path, this.#config);
-      } catch (error) {
-        this.#say('warn', `the configuration is in force but could not be stored: ${describe(error)}`);
-      }
+    if (!applied) {
+      this.#say('error', `${list(problems)}; ${this.#fallBack(limiter)} is in force`);
       return;
     }
-    const before = this.#good ? undefined : readStored(this.#path);
-    const kept = this.#good || (before !== undefined && limiter.configure(before, false).applied);
-    if (!kept) limiter.configure(this.#config, true);
-    this.#say('error', `${list(problems)}; ${kept ? 'the last good configuration' : 'what is valid of the row'} is in force`);
+    this.#good = true;
+    try {
+      this.#stored.write(this.#config);
+    } catch (error) {
+      this.#say('warn', `the configuration is in force but could not be stored: ${describe(error)}`);
+    }
+  }
+
+  /** Puts in force what comes nearest to a row that is wrong, and names it. */
+  #fallBack(limiter: Limiter): string {
+    if (!this.#good) {
+      const stored = this.#stored.read();
+      this.#good = stored !== undefined && this.#take(limiter, stored).applied;
+    }
+    if (this.#good) return 'the last good configuration';
+    return this.#take(limiter, this.#config, true).applied ? 'what is valid of the row' : 'nothing of it';
+  }
+
+  /** Has the component take a configuration. One it cannot even look at is wrong like any other. */
+  #take(limiter: Limiter, json: string, lenient = false): Configured {
+    try {
+      const size = Buffer.byteLength(json);
+      if (size > MAX_CONFIG) throw new Error(`the row has ${size} bytes as JSON, more than the ${MAX_CONFIG} that are looked at`);
+      const configured = limiter.configure(json, lenient);
+      if (configured.applied) this.gate.closed = onFailure(json) === 'closed';
+      return configured;
+    } catch (error) {
+      return { applied: false, problems: [{ path: '', message: describe(error) }] };
+    }
   }
 
   #announce(limiter: Limiter): void {
-    const { scopes } = stats(limiter) as { scopes?: Array<{ scope: string; max: number }> };
-    const limits = scopes?.filter(({ max }) => max >= 0).map(({ scope, max }) => `${scope} max ${max}`) ?? ['its limits it does not tell'];
-    const what = limits.length === 0 ? 'inactive: no limits set' : limits.join(', ');
-    this.#say('info', `${manifest.version}, component ${limiter.status().sha256.slice(0, 12)}; ${what}`, true);
+    try {
+      const { scopes } = stats(limiter) as { scopes?: Array<{ scope: string; max: number }> };
+      const limits = scopes?.filter(({ max }) => max >= 0).map(({ scope, max }) => `${scope} max ${max}`) ?? ['its limits it does not tell'];
+      const what = limits.length === 0 ? 'inactive: no limits set' : limits.join(', ');
+      this.#say('info', `${manifest.version}, component ${limiter.status().sha256.slice(0, 12)}; ${what}`, true);
+    } catch (error) {
+      this.#say('warn', `the configuration is in force but does not tell what it limits: ${describe(error)}`);
+    }
   }
 
   /** Listens at the root, so that calls are seen also while the plugin is between two mountings. */
@@ -168,8 +201,14 @@ class Plugin implements Living {
 }
 
 /** The one key we read ourselves: it says what to do when there is nobody else to read it. */
-function isClosed(config: unknown): boolean {
-  return typeof config === 'object' && config !== null && 'onFailure' in config && config.onFailure === 'closed';
+function onFailure(json = ''): 'open' | 'closed' | undefined {
+  try {
+    const config: unknown = JSON.parse(json);
+    if (typeof config !== 'object' || config === null || !('onFailure' in config)) return undefined;
+    return config.onFailure === 'open' || config.onFailure === 'closed' ? config.onFailure : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** The row's configuration as text for the component. What JSON cannot say becomes text too, so that it is seen. */

@@ -1,10 +1,13 @@
 /** What goes wrong: parts that are missing or foreign, a component that traps, loops or eats memory, a slow start. */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { readFileSync, utimesSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
+import type * as Addon from '../../node/index.d.ts';
 import { load } from '../src/load.ts';
-import { PARTS, World, limit, settled, temporary, until } from './support.ts';
+import { PARTS, World, fail, limit, settled, temporary, until } from './support.ts';
 
 const folder = temporary();
 const CHAOS = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
@@ -13,6 +16,30 @@ function file(name: string, content: string | Uint8Array): string {
   const path = join(folder, name);
   writeFileSync(path, content);
   return path;
+}
+
+function pipe(name: string): string {
+  const path = join(folder, name);
+  execFileSync('mkfifo', [path]);
+  return path;
+}
+
+interface Load {
+  /** Goes on, and becomes what the real one does. */
+  readonly win: () => void;
+  readonly lose: () => void;
+}
+let loads: Load[] = [];
+
+/** The addon, with loads that end when a test says so. */
+function slowAddon(): string {
+  loads = [];
+  const real = createRequire(import.meta.url)(PARTS.addon) as typeof Addon;
+  const begin = (path: string): Promise<unknown> => new Promise((resolve, reject) => {
+    loads.push({ win: () => resolve(real.Component.load(path)), lose: () => reject(new Error('not to be loaded')) });
+  });
+  Object.assign(globalThis, { slowAddon: { ...real, Component: { load: begin } } });
+  return file('slow.cjs', 'module.exports = globalThis.slowAddon;');
 }
 
 const whole = readFileSync(PARTS.component);
@@ -24,6 +51,8 @@ suite('parts that cannot be used', () => {
     'an empty component': [{ component: file('empty.wasm', '') }, /empty\.wasm.*not WebAssembly/u],
     'a foreign file for a component': [{ component: file('page.wasm', '<!doctype html>') }, /page\.wasm.*not WebAssembly.*<!doctyp.*expected/u],
     'a core module for a component': [{ component: file('core.wasm', Uint8Array.of(0, 97, 115, 109, 1, 0, 0, 0)) }, /core\.wasm.*core module, expected a component/u],
+    'a pipe for a component': [{ component: pipe('pipe.wasm') }, /pipe\.wasm.*expected a file.*install/u],
+    'a pipe for an addon': [{ addon: pipe('pipe.node') }, /pipe\.node.*expected a file.*install/u],
     'a missing addon': [{ addon: join(folder, 'nowhere.node') }, /nowhere\.node.*expected the native addon for [\w-]+ there.*install/u],
     'a foreign file for an addon': [{ addon: file('page.node', '<!doctype html>') }, /page\.node.*expected the native addon.*install/u],
     'another module for an addon': [{ addon: file('other.cjs', 'module.exports = {}') }, /other\.cjs.*expected the addon of gen-limit.*install/u],
@@ -78,16 +107,72 @@ suite('an addon that fails', () => {
     });
   }
 
-  test('a restart after the parts have been put right limits again', async () => {
-    const component = file('later.wasm', 'not yet');
-    const world = await World.make({ config: limit(1), parts: { component } });
+  for (const [what, happen] of Object.entries({
+    restart: (world: World) => world.restart(),
+    edit: (world: World) => world.edit(limit(1, { maxQueued: 9 })),
+  })) {
+    test(`after the parts have been put right the next ${what} limits again`, async () => {
+      const component = file(`later-${what}.wasm`, 'not yet');
+      const world = await World.make({ config: limit(1), parts: { component } });
+      assert.equal(world.gate.failed, true);
+      writeFileSync(component, whole);
+      await happen(world);
+      await until(() => !world.gate.failed);
+      for (const session of ['a', 'b']) world.read(session);
+      await settled();
+      assert.deepEqual(world.let, ['a']);
+    });
+  }
+
+  test('a load that fails late harms no component that is at work', async () => {
+    const component = file('raced.wasm', 'not yet');
+    const addon = slowAddon();
+    const world = new World();
+    const started = world.start({ config: limit(1), parts: { addon, component } });
+    await until(() => loads.length === 1);
+    loads[0]?.lose();
+    await started;
     assert.equal(world.gate.failed, true);
+    // Of two that go on at once the second comes first.
+    for (const n of [1, 2]) {
+      utimesSync(component, n, n);
+      await world.edit(limit(1, { maxQueued: n }));
+    }
     writeFileSync(component, whole);
-    await world.restart();
+    loads[2]?.win();
     await until(() => !world.gate.failed);
+    world.stderr.length = 0;
+    loads[1]?.lose();
+    await settled();
+    assert.equal(world.gate.failed, false);
+    assert.deepEqual(world.stderr, []);
     for (const session of ['a', 'b']) world.read(session);
     await settled();
     assert.deepEqual(world.let, ['a']);
+  });
+
+  test('a place to report to that fails loses no seat and no timer', async () => {
+    for (const fault of ['stderr', 'logger'] as const) {
+      const world = await World.make({ config: limit(1, { queueTimeoutMs: 0 }) });
+      const off = world.ctx.on('llm/stream', (options, next) =>
+        options.sessionId === ('outer' as never) ? (async function* () { yield* world.stream('inner'); })() : next());
+      const { write } = process.stderr;
+      if (fault === 'stderr') process.stderr.write = () => fail('ENOSPC');
+      else world.ctx.root.logger.exporter({ export: () => fail('ENOSPC') } as never);
+      // Whoever is nested is warned of.
+      const outer = world.read('outer');
+      await settled();
+      process.stderr.write = write;
+      assert.deepEqual({ waiting: world.waiting, ended: outer.ended }, { waiting: 1, ended: false }, fault);
+      outer.controller.abort(new Error('enough'));
+      await world.edit({});
+      world.backend.onCall = (call) => call.end();
+      for (const call of world.backend.open) call.end();
+      await outer.done;
+      assert.deepEqual(world.stats.holders, [], fault);
+      off();
+      await world.end();
+    }
   });
 
   test('what is left of an addon that panicked touches nobody of its successor', async () => {
@@ -211,6 +296,17 @@ suite('a slow start', () => {
       assert.deepEqual(world.stderr, [], 'which says nothing any more');
     });
   }
+});
+
+test('a row that is disabled while its component does not load says nothing any more', async () => {
+  const world = new World();
+  const started = world.start({ config: limit(0), parts: { addon: slowAddon(), component: file('never.wasm', 'not yet') } });
+  await until(() => loads.length === 1);
+  await world.disable();
+  await started;
+  loads[0]?.lose();
+  await settled();
+  assert.deepEqual(world.stderr, []);
 });
 
 suite('a component that fails', () => {

@@ -1,9 +1,12 @@
 /** The life of a row and what its configuration becomes, on the harness's own loader. */
 import assert from 'node:assert/strict';
-import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
+import os from 'node:os';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
-import { World, limit, settled, until, type Reading } from './support.ts';
+import { PARTS, World, limit, settled, until, type Reading } from './support.ts';
 
 /** Two that generate and two that wait, at limit 2. */
 async function busy(): Promise<{ world: World; readings: Reading[] }> {
@@ -222,6 +225,99 @@ suite('configuration', () => {
     world.stderr.length = 0;
     await world.edit(limit(4));
     assert.deepEqual(world.stderr, [], 'an edit without a mistake needs no words');
+  });
+
+  test('a row the component faults over, or that is too large to look at, leaves the last good configuration in force', async () => {
+    const rows = Array.from({ length: 40_000 }, (_, n) => ({ provider: `p${n}`, model: 'm', max: 1 }));
+    const FAULTY: Array<[unknown, RegExp]> = [
+      [limit(5, { chaos: 'trap-in:1' }), /last good configuration is in force/u],
+      [{ limits: rows }, /the row has \d{7} bytes as JSON, more than the 1048576.*last good configuration is in force/u],
+    ];
+    const parts = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
+    for (const [config, told] of FAULTY) {
+      const first = await World.make({ config: limit(1), parts });
+      await first.edit(config);
+      assert.match(first.stderr.join(''), told);
+      assert.equal(first.stats.scopes[0]?.max, 1, 'over an edit');
+      await first.end();
+      const world = await World.make({ config, home: first.home, parts });
+      assert.match(world.stderr.join(''), told);
+      for (const session of ['a', 'b']) world.read(session);
+      await settled();
+      assert.deepEqual(world.let, ['a'], 'over a restart of the harness');
+      await world.edit(limit(2));
+      assert.deepEqual(world.let, ['a', 'b']);
+    }
+  });
+
+  test('a row the component faults over limits nothing where there was nothing before, and the next one is taken', async () => {
+    const parts = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
+    const world = await World.make({ config: limit(1, { chaos: 'trap-in:1' }), parts });
+    assert.match(world.stderr.join(''), /nothing of it is in force/u);
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    assert.deepEqual(world.let, ['a', 'b']);
+    await world.edit(limit(2));
+    assert.equal(world.occupancy, 2);
+    world.read('c');
+    await settled();
+    assert.deepEqual(world.let, ['a', 'b']);
+  });
+
+  for (const onFailure of ['open', 'closed'] as const) {
+    const other = onFailure === 'open' ? 'closed' : 'open';
+    test(`onFailure is that of what is in force, not of a row that is wrong: ${onFailure}`, async () => {
+      const world = await World.make({ config: limit(1, { onFailure }) });
+      for (const wrong of [other, 'Closed', 3]) {
+        await world.edit(limit('abc', { onFailure: wrong }));
+        assert.equal(world.gate.closed, onFailure === 'closed', String(wrong));
+      }
+      assert.throws(() => (world.gate.limiter as unknown as { panic(): void }).panic(), { code: 'GEN_LIMIT_PANIC' });
+      world.read('a');
+      await settled();
+      assert.deepEqual(world.let, onFailure === 'open' ? ['a'] : []);
+    });
+  }
+
+  test('without a component a row that does not say onFailure leaves it at the last good one\'s', async () => {
+    const first = await World.make({ config: limit(1, { onFailure: 'closed' }) });
+    await first.end();
+    for (const [says, through] of [['Closed', []], [undefined, []], ['closed', []], ['open', ['a']]] as const) {
+      const config = limit('abc', says === undefined ? {} : { onFailure: says });
+      const world = await World.make({ config, home: first.home, parts: { component: join(first.home, 'nowhere.wasm') } });
+      world.read('a');
+      await settled();
+      assert.deepEqual(world.let, through, says);
+    }
+  });
+
+  test('what is stored is a file or nothing: a pipe in its place is not waited for', async () => {
+    const first = await World.make({ config: limit(1) });
+    await first.end();
+    rmSync(stored(first));
+    execFileSync('mkfifo', [stored(first)]);
+    const world = await World.make({ config: limit('one'), home: first.home });
+    assert.match(world.stderr.join(''), /what is valid of the row is in force/u);
+    await world.edit(limit(1));
+    assert.deepEqual(JSON.parse(readFileSync(stored(world), 'utf8')), limit(1));
+  });
+
+  test('where nobody has a home the row is in force and not stored', async (t) => {
+    const nobody = (): never => {
+      throw new Error('no such user');
+    };
+    t.mock.method(os, 'homedir', nobody);
+    syncBuiltinESMExports();
+    try {
+      const world = await World.make({ config: limit(1) });
+      assert.deepEqual(JSON.parse(readFileSync(stored(world), 'utf8')), limit(1), 'DSH_HOME is home enough');
+      const homeless = await World.make({ config: limit(1), home: '~/dsh' });
+      assert.equal(homeless.stats.scopes[0]?.max, 1);
+      assert.deepEqual(homeless.stderr.filter((line) => line.includes('could not be stored')).length, 1, homeless.stderr.join(''));
+    } finally {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    }
   });
 
   test('a home that cannot be written is told and limits nothing less', async () => {

@@ -152,6 +152,25 @@ suite('line', () => {
     assert.equal(timer.mock.callCount(), 1, 'set anew');
   });
 
+  test('the timer keeps the process alive while somebody waits, and only then', async () => {
+    const world = await World.make({ config: limit(1, { spawnGraceMs: 1_000_000, queueTimeoutMs: 2_000_000 }) });
+    const timers = (): number => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+    const before = timers();
+    // The credit of a spawn ends before any wait does: there is something to look at all the time.
+    world.gate.startTool('subagent', { kind: 'spawn', session: 'parent', provider: 'box', model: 'm' });
+    world.read('a');
+    for (const end of ['abort', 'admission'] as const) {
+      const b = world.read('b');
+      await settled();
+      assert.equal(timers() - before, 1, `before the ${end}`);
+      if (end === 'abort') b.controller.abort(new Error('enough'));
+      else world.backend.of('a').end();
+      await settled();
+      assert.deepEqual({ waiting: world.waiting, credits: world.stats.credits }, { waiting: 0, credits: 1 });
+      assert.equal(timers() - before, 0, `after the ${end}`);
+    }
+  });
+
   test('a full line refuses at the door', async () => {
     const world = await World.make({ config: limit(1, { maxQueued: 2 }) });
     for (const session of ['a', 'b', 'c']) world.read(session);
