@@ -111,6 +111,15 @@ pub enum ConfigureError {
     Fault(#[from] Fault),
 }
 
+impl From<StartError> for ConfigureError {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Fault(fault) => Self::Fault(fault),
+            StartError::Config { problems } => Self::Refused { problems },
+        }
+    }
+}
+
 /// How an instance died.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

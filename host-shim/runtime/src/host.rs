@@ -26,8 +26,10 @@ pub(crate) struct State {
     pub(crate) log: LogQueue,
     /// What it uses.
     pub(crate) meter: Meter,
-    /// What this thread had spent on a processor when the call under way had reached its deadline.
-    pub(crate) overdue_since: Option<u64>,
+    /// What the call under way may burn of a processor.
+    pub(crate) may_burn_ms: u64,
+    /// What this thread had spent on a processor when the call under way was first looked at.
+    pub(crate) burning_since: Option<u64>,
 }
 
 impl State {
@@ -37,7 +39,8 @@ impl State {
             responses: Vec::new(),
             log: LogQueue::default(),
             meter: Meter { used: 0, bound: limits.memory_bytes },
-            overdue_since: None,
+            may_burn_ms: 0,
+            burning_since: None,
         }
     }
 }

@@ -3,8 +3,8 @@
 //! # Deadline
 //!
 //! Every entry sets the epoch's deadline anew and keeps the ticker awake. Epochs count a wall's time, and on a busy machine
-//! this thread may have been kept from running for all of it. So a call that has reached its deadline is stopped only after it
-//! has burnt [`OVERDUE_CPU_MS`] more of a processor; one that was merely kept waiting gets to end.
+//! this thread may have been kept from running for all of it. So an epoch only makes the call look at the thread's own clock,
+//! and what counts is what it has burnt of a processor since the first look: at most two epochs more than it may, never less.
 //!
 //! # Order
 //!
@@ -28,17 +28,24 @@ use crate::engine::{Component, Runtime};
 use crate::host::{OutOfMemory, Settle, State};
 use crate::routes::{Handling, Request, RequestId};
 use crate::table::Hook;
-use crate::ticker::{TICK_MS, Ticker};
+use crate::ticker::Ticker;
 use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, ToolCall};
 
-/// What a call may still burn after its deadline.
-const OVERDUE_CPU_MS: u64 = 2 * TICK_MS;
+/// One of the ticks that [`Limits::call_ticks`] counts, in milliseconds of a processor.
+const CALL_TICK_MS: u64 = 10;
+
+/// A turn of the open requests may burn so many times what a call may. They are rare, and an answer about everybody who waits
+/// is a long one.
+const TURN_FACTOR: u64 = 4;
 
 /// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
 const ENTRIES_PER_HANDLE: usize = 3;
 
 /// What one host call may carry, in bytes.
 const HOSTCALL_BYTES: usize = 4 << 20;
+
+/// What a turn of the open requests may carry: a whole answer is one value.
+const TURN_BYTES: usize = 64 << 20;
 
 pub(crate) struct Instance {
     ticker: Arc<Ticker>,
@@ -61,11 +68,13 @@ impl Instance {
         if let Some(table) = store.concurrent_resource_table() {
             table.set_max_capacity(limits.handles.saturating_mul(ENTRIES_PER_HANDLE));
         }
-        store.set_epoch_deadline(limits.call_ticks);
+        store.data_mut().may_burn_ms = limits.call_ticks.saturating_mul(CALL_TICK_MS);
+        store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut store| {
-            let burnt = thread_cpu_ms();
-            let since = *store.data_mut().overdue_since.get_or_insert(burnt);
-            Ok(if burnt - since < OVERDUE_CPU_MS {
+            let clock = thread_cpu_ms();
+            let state = store.data_mut();
+            let since = *state.burning_since.get_or_insert(clock);
+            Ok(if clock - since < state.may_burn_ms {
                 UpdateDeadline::Continue(1)
             } else {
                 UpdateDeadline::Interrupt
@@ -212,7 +221,8 @@ impl Instance {
     /// A turn that is dropped after it was woken loses what woke it, so it is polled until nothing has. A component that wakes
     /// itself for ever is stopped by the epoch, whose deadline holds for the whole turn.
     pub(crate) fn turn(&mut self) -> Result<(), Fault> {
-        self.enter(|me| {
+        self.store.set_hostcall_fuel(TURN_BYTES);
+        let turned = self.enter_for(self.call_ticks.saturating_mul(TURN_FACTOR), |me| {
             let woken = Arc::new(Woken::default());
             let waker = Waker::from(woken.clone());
             let mut turn = pin!(me.store.run_concurrent(async |_| future::pending::<()>().await));
@@ -224,7 +234,9 @@ impl Instance {
                     Poll::Pending => return Ok(()),
                 }
             }
-        })
+        });
+        self.store.set_hostcall_fuel(HOSTCALL_BYTES);
+        turned
     }
 
     /// # Panics
@@ -239,11 +251,21 @@ impl Instance {
     }
 
     fn enter<R>(&mut self, call: impl FnOnce(&mut Self) -> wasmtime::Result<R>) -> Result<R, Fault> {
+        self.enter_for(self.call_ticks, call)
+    }
+
+    fn enter_for<R>(
+        &mut self,
+        ticks: u64,
+        call: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
+    ) -> Result<R, Fault> {
         let ticker = self.ticker.clone();
         let _awake = ticker.watch();
-        self.store.set_epoch_deadline(self.call_ticks);
-        self.store.data_mut().overdue_since = None;
-        call(self).map_err(|e| match (Fault::of(&e, self.call_ticks), self.store.data().log.last_words()) {
+        self.store.set_epoch_deadline(1);
+        let state = self.store.data_mut();
+        state.may_burn_ms = ticks.saturating_mul(CALL_TICK_MS);
+        state.burning_since = None;
+        call(self).map_err(|e| match (Fault::of(&e, ticks), self.store.data().log.last_words()) {
             (Fault::Trap(reason), Some(words)) => Fault::Trap(format!("{reason} ({words})")),
             (fault, _) => fault,
         })
@@ -273,12 +295,12 @@ impl Wake for Woken {
 }
 
 impl Fault {
-    fn of(error: &wasmtime::Error, call_ticks: u64) -> Self {
+    fn of(error: &wasmtime::Error, ticks: u64) -> Self {
         if let Some(memory) = error.downcast_ref::<OutOfMemory>() {
             return Self::Memory(memory.to_string());
         }
         match error.downcast_ref::<Trap>() {
-            Some(Trap::Interrupt) => Self::Deadline { ms: call_ticks * TICK_MS },
+            Some(Trap::Interrupt) => Self::Deadline { ms: ticks.saturating_mul(CALL_TICK_MS) },
             Some(trap) => Self::Trap(trap.to_string()),
             None => Self::Trap(error.root_cause().to_string()),
         }

@@ -18,6 +18,7 @@
 //! thread would cost ten times that. Only compiling belongs on a worker.
 
 mod bindings;
+mod bound;
 mod call;
 mod clock;
 mod config;

@@ -10,6 +10,13 @@
 //! More than `maxRestarts` instances within a minute, and `onFailure` decides for all until one works again: `open` lets
 //! everybody through and keeps counting, `closed` refuses new calls and those who wait. Attempts follow with a growing pause.
 //!
+//! # Configurations
+//!
+//! A new text comes from outside, so it is tried first on an instance of its own: one that is refused, or that a component does
+//! not survive, costs nobody anything. What still goes wrong with it at the instance at work is not charged to `maxRestarts`:
+//! three wrong edits of a row must not lift its limits. What was wrong with the last text is kept for whoever asks, whatever
+//! is in force instead.
+//!
 //! # Order
 //!
 //! The table is changed before the component is told that a call has ended, and after it has answered that one may start. So
@@ -30,16 +37,19 @@ use crate::routes::{self, Request, RequestId, Response};
 use crate::table::Table;
 use crate::{
     CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason,
-    Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict,
+    Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict, bound,
 };
 
 /// The code of refusals while the component has failed and `onFailure` is `closed`.
 pub const UNAVAILABLE: &str = "GEN_LIMITER_UNAVAILABLE";
 
-/// So many calls are restored at once; a few milliseconds each time.
-const PORTION: usize = 1_000;
-/// With more calls than this a configuration is applied by building a new instance.
-const RECONFIGURE_IN_PLACE: usize = 5_000;
+/// So many calls are restored at once; at most ten milliseconds each time, with a route and a row for every call.
+const PORTION: usize = 500;
+/// With more calls than this a configuration is applied by building a new instance, which is told of them in portions. So
+/// many, each with a route and a row of its own, take less than twenty milliseconds.
+const RECONFIGURE_IN_PLACE: usize = 1_000;
+/// The greatest length of a configuration's text, in bytes.
+const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// `maxRestarts` counts over this time, and the pause between attempts grows to it.
 const WINDOW_MS: u64 = 60_000;
 /// The first pause before an attempt.
@@ -54,7 +64,8 @@ pub struct Limits {
     /// Memory, all linear memories together, in bytes. The default holds the greatest `maxWaiting`, 200 000, with sessions and
     /// routes of usual length.
     pub memory_bytes: usize,
-    /// Ticks of 10 ms after which a call that has not returned is overdue.
+    /// Ticks of 10 ms that a call may burn of a processor, the caller's own thread; it is stopped one tick later at the latest.
+    /// A turn of the open requests may burn four times as much.
     pub call_ticks: u64,
     /// Calls that wait and futures of open requests, together. Reaching it is a trap, so the configuration's `maxWaiting`
     /// stays below.
@@ -65,7 +76,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_bytes: MEMORY_RESERVATION, call_ticks: 5, handles: 262_144, open_requests: 32 }
+        Self { memory_bytes: MEMORY_RESERVATION, call_ticks: 8, handles: 262_144, open_requests: 32 }
     }
 }
 
@@ -119,7 +130,7 @@ pub struct Status {
     pub waiting: usize,
     /// Memory of the instance, in bytes; 0 without one.
     pub memory_bytes: usize,
-    /// What is wrong with the configuration in force.
+    /// What is wrong with the last configuration that was brought: if it was refused, why, whatever is in force instead.
     pub problems: Vec<Problem>,
 }
 
@@ -132,6 +143,8 @@ pub struct Plugin {
     limits: Limits,
     config: Config,
     facts: Facts,
+    /// Why the last configuration is not in force; empty if it is.
+    refused: Vec<Problem>,
     work: Work,
     table: Table,
     out: Outbox,
@@ -185,6 +198,7 @@ impl Plugin {
         options: Options,
         now: Instant,
     ) -> Result<(Self, Vec<Problem>), StartError> {
+        check_size(&options.config).map_err(|problems| StartError::Config { problems })?;
         let config = Config::new(options.config, options.mode);
         let Fresh { instance, facts } = Fresh::new(runtime, &component, &options.limits, &config, now)?;
         let mut plugin = Self {
@@ -193,6 +207,7 @@ impl Plugin {
             limits: options.limits,
             config,
             facts: Facts::default(),
+            refused: Vec::new(),
             work: Work::Running { instance, due: None },
             table: Table::new(),
             out: Outbox::default(),
@@ -217,20 +232,17 @@ impl Plugin {
 
     /// Asks whether a model call may leave for its provider.
     pub fn start_stream(&mut self, call: StreamCall, now: Instant) -> Started {
-        self.start(RestoredCall::Model(call), now)
+        self.start(RestoredCall::Model(bound::stream(call)), now)
     }
 
     /// Asks whether a tool call may run.
     pub fn start_tool(&mut self, call: ToolCall, now: Instant) -> Started {
-        self.start(RestoredCall::Tool(call), now)
+        self.start(RestoredCall::Tool(bound::tool(call)), now)
     }
 
     /// Tells that a call ended, or was given up while it waited. Repeating it, or an unknown id, does nothing.
-    #[expect(
-        clippy::needless_pass_by_value,
-        reason = "like the other operations it takes what the host is done with"
-    )]
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        let outcome = bound::outcome(outcome);
         self.prepare(now);
         let calm = self.table.is_calm();
         let Some(hook) = self.table.finish(id, &outcome, now) else { return };
@@ -244,9 +256,12 @@ impl Plugin {
     ///
     /// While the component has failed this is an attempt to bring it back under the new configuration.
     ///
+    /// [`Status::problems`] speaks of the configuration brought last. Whoever falls back to an older one after a refusal, and
+    /// wants the refused one listed as long as that is in force, brings the refused one once more.
+    ///
     /// # Errors
     ///
-    /// If the component refuses it or fails over it. What was in force still is; but `onFailure` and `maxRestarts` are taken
+    /// If its text is too long, or the component refuses it or fails over it; that is not charged to `maxRestarts`. What was in force still is; but `onFailure` and `maxRestarts` are taken
     /// over while there is no component to judge the rest.
     pub fn configure(
         &mut self,
@@ -255,17 +270,13 @@ impl Plugin {
         now: Instant,
     ) -> Result<Vec<Problem>, ConfigureError> {
         self.prepare(now);
-        let config = Config::new(json, mode);
-        let facts = match self.work {
-            Work::Running { .. } if self.table.len() <= RECONFIGURE_IN_PLACE => {
-                self.configure_in_place(&config, now)?
-            }
-            _ => self.configure_by_rebuild(&config, now)?,
+        let result = self.bring(json, mode, now);
+        self.refused = match &result {
+            Ok(_) => Vec::new(),
+            Err(ConfigureError::Refused { problems }) => problems.clone(),
+            Err(error @ ConfigureError::Fault(_)) => vec![whole_text(error.to_string())],
         };
-        self.config = config;
-        self.learn(facts);
-        self.advance(now);
-        Ok(self.facts.problems.clone())
+        result
     }
 
     /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
@@ -394,7 +405,7 @@ impl Plugin {
             live: self.table.live(),
             waiting: self.table.waiting(),
             memory_bytes,
-            problems: self.facts.problems.clone(),
+            problems: if self.refused.is_empty() { &self.facts.problems } else { &self.refused }.clone(),
         }
     }
 
@@ -538,7 +549,23 @@ impl Plugin {
         }
     }
 
+    fn bring(&mut self, json: &str, mode: Mode, now: Instant) -> Result<Vec<Problem>, ConfigureError> {
+        check_size(json).map_err(|problems| ConfigureError::Refused { problems })?;
+        let config = Config::new(json, mode);
+        let facts = match self.work {
+            Work::Running { .. } if self.table.len() <= RECONFIGURE_IN_PLACE => {
+                self.configure_in_place(&config, now)?
+            }
+            _ => self.configure_by_rebuild(&config, now)?,
+        };
+        self.config = config;
+        self.learn(facts);
+        self.advance(now);
+        Ok(self.facts.problems.clone())
+    }
+
     fn configure_in_place(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
+        Fresh::new(&self.runtime, &self.component, &self.limits, config, now)?;
         let mut attempts = ATTEMPTS;
         loop {
             let Work::Running { instance, .. } = &mut self.work else {
@@ -552,7 +579,7 @@ impl Plugin {
                 Ok(Err(problems)) => return Err(ConfigureError::Refused { problems }),
                 Err(fault) => {
                     attempts -= 1;
-                    self.recover(fault.clone(), now);
+                    self.recover_uncharged(fault.clone(), now);
                     if attempts == 0 || matches!(fault, Fault::Deadline { .. }) {
                         return Err(ConfigureError::Fault(fault));
                     }
@@ -565,17 +592,16 @@ impl Plugin {
         let failed = matches!(self.work, Work::Failed { .. });
         let fresh = match Fresh::new(&self.runtime, &self.component, &self.limits, config, now) {
             Ok(fresh) => fresh,
-            Err(StartError::Config { problems }) => return Err(ConfigureError::Refused { problems }),
-            Err(StartError::Fault(fault)) => {
-                if failed {
+            Err(error) => {
+                if failed && matches!(error, StartError::Fault(_)) {
                     self.config.on_failure = config.on_failure;
                     self.config.max_restarts = config.max_restarts;
                 }
-                return Err(ConfigureError::Fault(fault));
+                return Err(error.into());
             }
         };
         let facts = fresh.facts.clone();
-        self.take_over(fresh, now).inspect_err(|fault| self.recover(fault.clone(), now))?;
+        self.take_over(fresh, now).inspect_err(|fault| self.recover_uncharged(fault.clone(), now))?;
         if failed {
             self.back();
         }
@@ -605,21 +631,32 @@ impl Plugin {
         self.note(fault);
         while self.faults.begin_attempt(now, self.config.max_restarts) {
             match self.rebuild(now) {
-                Ok(()) => {
-                    self.out.line(
-                        Level::Warn,
-                        format!(
-                            "the component was replaced: {} running and {} waiting calls carried over",
-                            self.table.live(),
-                            self.table.waiting()
-                        ),
-                    );
-                    return;
-                }
+                Ok(()) => return self.say_replaced(),
                 Err(fault) => self.note(fault),
             }
         }
         self.give_up(now);
+    }
+
+    /// The same for a fault that a new configuration brought about: the first attempt under the one in force is free.
+    fn recover_uncharged(&mut self, fault: Fault, now: Instant) {
+        self.bury(now);
+        self.note(fault);
+        match self.rebuild(now) {
+            Ok(()) => self.say_replaced(),
+            Err(fault) => self.recover(fault, now),
+        }
+    }
+
+    fn say_replaced(&mut self) {
+        self.out.line(
+            Level::Warn,
+            format!(
+                "the component was replaced: {} running and {} waiting calls carried over",
+                self.table.live(),
+                self.table.waiting()
+            ),
+        );
     }
 
     /// Lets `onFailure` decide for all.
@@ -818,6 +855,22 @@ impl Status {
         })
         .to_string()
     }
+}
+
+/// Refuses a configuration that is too long to be brought to anybody.
+fn check_size(json: &str) -> Result<(), Vec<Problem>> {
+    let size = json.len();
+    if size <= MAX_CONFIG_BYTES {
+        return Ok(());
+    }
+    Err(vec![whole_text(format!(
+        "has {size} bytes, more than the {MAX_CONFIG_BYTES} a configuration may have"
+    ))])
+}
+
+/// A problem with a configuration as a whole.
+fn whole_text(message: String) -> Problem {
+    Problem { path: String::new(), message }
 }
 
 #[cfg(test)]

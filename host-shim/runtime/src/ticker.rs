@@ -1,6 +1,6 @@
-//! Moves the engine's epoch every ten milliseconds while a component may be running, and sleeps otherwise.
+//! Moves the engine's epoch every five milliseconds while a component may be running, and sleeps otherwise.
 //!
-//! A call is stopped by comparing epochs, so somebody has to move them while it runs. An idle process should not wake up a
+//! A call is stopped by comparing epochs, so somebody has to move them while it runs. An idle process should not wake up two
 //! hundred times a second for that: after [`IDLE_TICKS`] without a call the thread parks, and the next call wakes it. That
 //! call pays a few microseconds; calls in quick succession pay two atomic additions.
 
@@ -12,10 +12,10 @@ use std::time::Duration;
 use wasmtime::EngineWeak;
 
 /// The time between two epochs.
-pub(crate) const TICK_MS: u64 = 10;
+const TICK_MS: u64 = 5;
 
 /// After so many ticks without a call the thread parks.
-const IDLE_TICKS: u32 = 50;
+const IDLE_TICKS: u32 = 100;
 
 /// Stops the thread when dropped.
 pub(crate) struct Ticker {

@@ -1,0 +1,122 @@
+//! Texts from the harness, bounded before anybody else sees them.
+//!
+//! A session's or model's id is whatever the harness, or whoever drives it, says. It is kept for as long as the call lives, is
+//! told to every successor and may be quoted in an answer; so megabytes of it would break the bounds of one call, again and
+//! again. A text longer than [`MAX_TEXT_BYTES`] is replaced by its beginning and its digest: two that differ stay different.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use crate::{Outcome, Route, StreamCall, ToolCall};
+
+/// The greatest length of a text, in bytes; also of what replaces a longer one.
+pub(crate) const MAX_TEXT_BYTES: usize = 1 << 10;
+
+const MARK: &str = "…sha256:";
+
+pub(crate) fn stream(mut call: StreamCall) -> StreamCall {
+    let StreamCall { route, session, root, parent, first: _, spawn: _, purpose, extra } = &mut call;
+    bound_route(route);
+    [session, root, parent].into_iter().flatten().for_each(bound);
+    bound(purpose);
+    bound_extra(extra);
+    call
+}
+
+pub(crate) fn tool(mut call: ToolCall) -> ToolCall {
+    let ToolCall { tool, session, route, extra } = &mut call;
+    bound(tool);
+    session.iter_mut().for_each(bound);
+    route.iter_mut().for_each(bound_route);
+    bound_extra(extra);
+    call
+}
+
+pub(crate) fn outcome(mut outcome: Outcome) -> Outcome {
+    if let Outcome::Failed(failure) = &mut outcome {
+        bound(&mut failure.code);
+    }
+    outcome
+}
+
+fn bound_route(route: &mut Route) {
+    bound(&mut route.provider);
+    bound(&mut route.model);
+}
+
+fn bound_extra(extra: &mut [(String, String)]) {
+    for (key, value) in extra {
+        bound(key);
+        bound(value);
+    }
+}
+
+fn bound(text: &mut String) {
+    if text.len() <= MAX_TEXT_BYTES {
+        return;
+    }
+    let digest = Sha256::digest(text.as_bytes());
+    let kept = MAX_TEXT_BYTES - MARK.len() - 2 * digest.len();
+    let mut short = String::with_capacity(MAX_TEXT_BYTES);
+    short.push_str(&text[..text.floor_char_boundary(kept)]);
+    short.push_str(MARK);
+    for byte in digest {
+        // A string takes whatever is written.
+        let _ = write!(short, "{byte:02x}");
+    }
+    *text = short;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounded(text: &str) -> String {
+        let mut text = text.to_owned();
+        bound(&mut text);
+        text
+    }
+
+    #[test]
+    fn a_text_of_the_greatest_length_is_left_alone_and_one_more_byte_is_not() {
+        let greatest = "x".repeat(MAX_TEXT_BYTES);
+        assert_eq!(bounded(&greatest), greatest);
+        let replaced = bounded(&format!("{greatest}x"));
+        assert!(replaced.starts_with("xxx") && replaced.contains(MARK), "{replaced}");
+        assert_eq!(replaced.len(), MAX_TEXT_BYTES);
+    }
+
+    #[test]
+    fn long_texts_that_differ_anywhere_stay_different_and_equal_ones_equal() {
+        let long = "\u{202e}".repeat(500_000);
+        let texts = [long.clone(), format!("{long}a"), format!("{long}b"), format!("a{long}")];
+        for (a, left) in texts.iter().enumerate() {
+            for (b, right) in texts.iter().enumerate() {
+                assert_eq!(bounded(left) == bounded(right), a == b);
+            }
+            assert!(bounded(left).len() <= MAX_TEXT_BYTES);
+        }
+    }
+
+    #[test]
+    fn no_text_of_a_call_is_left_out() {
+        let long = || "x".repeat(MAX_TEXT_BYTES + 1);
+        let route = || Route { provider: long(), model: long() };
+        let extra = || vec![(long(), long())];
+        let call = stream(StreamCall {
+            route: route(),
+            session: Some(long()),
+            root: Some(long()),
+            parent: Some(long()),
+            first: true,
+            spawn: None,
+            purpose: long(),
+            extra: extra(),
+        });
+        assert!(!format!("{call:?}").contains(&long()), "{call:?}");
+        let call =
+            tool(ToolCall { tool: long(), session: Some(long()), route: Some(route()), extra: extra() });
+        assert!(!format!("{call:?}").contains(&long()), "{call:?}");
+    }
+}
