@@ -70,7 +70,8 @@ impl Ring {
             }
             Self::Runtime => {
                 components()?;
-                cargo_test(root, &["gen-limit-runtime"])
+                let tests = cargo_test(root, &["gen-limit-runtime"])?;
+                Ok(tests.and(example(root, "gen-limit-runtime", "embed")?))
             }
             Self::Addon => {
                 let tools = tools::install(root)?;
@@ -132,6 +133,14 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
         command.args(["--package", package]);
     }
     runner(&mut command, cargo_line)
+}
+
+/// Runs an example, which fails if what it shows does not hold. It counts as one test.
+fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<Count> {
+    let mut command = shell::cargo(root);
+    command.args(["run", "--package", package, "--example", name]);
+    let succeeded = shell::follow(&mut command, |_| ())?;
+    Ok(Count { passed: u64::from(succeeded), failed: u64::from(!succeeded) })
 }
 
 fn node_test(tools: &Tools, what: &[&str]) -> anyhow::Result<Count> {

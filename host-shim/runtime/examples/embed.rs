@@ -39,11 +39,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (mut plugin, _) = Plugin::new(&runtime, component, options, boottime_ms())?;
 
     let (events, inbox) = mpsc::channel();
-    let (running, peak) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (running, peak, worked) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         for task in 0..TASKS {
-            let (events, running, peak) = (events.clone(), &running, &peak);
-            scope.spawn(move || run_task(task, &events, running, peak));
+            let (events, running, peak, worked) = (events.clone(), &running, &peak, &worked);
+            scope.spawn(move || {
+                if run_task(task, &events, running, peak) {
+                    worked.fetch_add(1, SeqCst);
+                }
+            });
         }
         drop(events);
 
@@ -75,18 +79,22 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     });
 
-    println!("{TASKS} tasks, limit {limit}, peak {}", peak.load(SeqCst));
-    if peak.load(SeqCst) > limit {
-        return Err("more tasks ran at once than the limit allows".into());
+    let (worked, peak) = (worked.load(SeqCst), peak.load(SeqCst));
+    println!("{worked} of {TASKS} tasks worked, limit {limit}, peak {peak}");
+    if worked != TASKS {
+        return Err("a task was not let through".into());
+    }
+    if peak != limit.min(TASKS) {
+        return Err(format!("{peak} tasks ran at once, expected {}", limit.min(TASKS)).into());
     }
     Ok(())
 }
 
-/// Waits for its turn, works, says that it is done.
-fn run_task(task: usize, events: &Sender<Event>, running: &AtomicUsize, peak: &AtomicUsize) {
+/// Waits for its turn, works, says that it is done. Whether it worked.
+fn run_task(task: usize, events: &Sender<Event>, running: &AtomicUsize, peak: &AtomicUsize) -> bool {
     let (answer, decision) = mpsc::channel();
     if events.send(Event::Ready { task, answer }).is_err() {
-        return;
+        return false;
     }
     match decision.recv() {
         Ok(Ok(id)) => {
@@ -94,10 +102,16 @@ fn run_task(task: usize, events: &Sender<Event>, running: &AtomicUsize, peak: &A
             println!("task {task} works");
             thread::sleep(Duration::from_millis(50));
             running.fetch_sub(1, SeqCst);
-            drop(events.send(Event::Done(id)));
+            events.send(Event::Done(id)).is_ok()
         }
-        Ok(Err(refusal)) => println!("task {task} may not start: {refusal}"),
-        Err(_) => println!("task {task} got no answer"),
+        Ok(Err(refusal)) => {
+            println!("task {task} may not start: {refusal}");
+            false
+        }
+        Err(_) => {
+            println!("task {task} got no answer");
+            false
+        }
     }
 }
 
