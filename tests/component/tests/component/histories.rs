@@ -1,15 +1,20 @@
 //! The histories of the limiter's own tests through the built component: the same answers.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
 use component_tests::{release, runtime};
 use gen_limit_runtime as runtime_types;
 use gen_limit_runtime::{Limits, Mode, Options, Plugin};
 use limiter::{
-    CallId, Instant, Need, Outcome, Reason, Refusal, Route, Settled, SpawnCall, Stats, StreamCall, Verdict,
-    WaitEnded,
+    CallId, Entry, Instant, Need, Outcome, Reason, Refusal, Refused, Route, RunTotals, ScopeStats, Settled,
+    SpawnCall, Stats, StreamCall, Totals, Verdict, WaitEnded,
 };
 use model::{Known, Subject, drive, history};
 use proptest::test_runner::{Config, FileFailurePersistence};
 use proptest::{prop_assert, proptest};
+use serde_json::Value;
+
+use crate::routes::{get, json};
 
 /// The component behind its host.
 #[derive(Default)]
@@ -17,9 +22,18 @@ struct Hosted {
     plugin: Option<Plugin>,
     /// The host has not ticked by itself since something changed that nobody waits for.
     stale: bool,
+    /// Stats are asked for after every step.
+    asked: bool,
 }
 
 impl Hosted {
+    /// Every hundredth configuration is one whose stats are asked for; always the same, so that a failure shrinks.
+    fn of(world: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        world.hash(&mut hasher);
+        Self { asked: hasher.finish().is_multiple_of(100), ..Self::default() }
+    }
+
     fn plugin(&mut self) -> &mut Plugin {
         self.plugin.as_mut().expect("histories begin with a configuration")
     }
@@ -109,8 +123,77 @@ impl Subject for Hosted {
         settled.into_iter().map(|settled| (settled.id, settled.result.map_err(refusal))).collect()
     }
 
-    fn stats(&mut self, _: Instant) -> Option<Stats> {
-        None
+    fn stats(&mut self, now: Instant) -> Option<Stats> {
+        if !self.asked {
+            return None;
+        }
+        self.plugin().request(get(""), now);
+        let responses = self.plugin().take_responses();
+        Some(stats(&json(&responses[0].1)))
+    }
+}
+
+/// What the comparison reads of an answer, as the limiter's own type.
+fn stats(answer: &Value) -> Stats {
+    let number = |value: &Value| value.as_u64().unwrap_or_else(|| panic!("{value} in {answer}"));
+    let small = |value: &Value| u32::try_from(number(value)).expect("a small number");
+    let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} in {answer}")).to_owned();
+    let list = |value: &'_ Value| value.as_array().unwrap_or_else(|| panic!("{value} in {answer}")).clone();
+    let totals = |of: &Value| Totals {
+        admitted: number(&of["admitted"]),
+        waited: number(&of["waited"]),
+        max_wait_ms: number(&of["maxWaitMs"]),
+        refused: Refused {
+            queue_full: number(&of["refused"]["queueFull"]),
+            queue_timeout: number(&of["refused"]["queueTimeout"]),
+            paused: number(&of["refused"]["paused"]),
+            no_pool_seat: number(&of["refused"]["noPoolSeat"]),
+            other: number(&of["refused"]["other"]),
+        },
+        cancelled: number(&of["cancelled"]),
+    };
+    let entry = |of: &Value| Entry {
+        provider: text(&of["provider"]),
+        model: text(&of["model"]),
+        active: small(&of["active"]),
+        waiting: small(&of["waiting"]),
+    };
+    let scope = |of: &Value| ScopeStats {
+        scope: text(&of["scope"]),
+        max: of["max"].as_i64().expect("an integer"),
+        count_by: if of["countBy"] == "stream" { "stream" } else { "session" },
+        occupancy: small(&of["occupancy"]),
+        credits: small(&of["credits"]),
+        pool_seats: None,
+        kept_for: of["keptFor"].as_u64(),
+        waiting: small(&of["waiting"]),
+        oldest_wait_ms: of["oldestWaitMs"].as_u64(),
+        wait_ms: None,
+        mean_call_ms: of["meanCallMs"].as_u64(),
+        totals: totals(&of["totals"]),
+    };
+    let run = &answer["totals"];
+    Stats {
+        entries: list(&answer["entries"]).iter().map(entry).collect(),
+        scopes: list(&answer["scopes"]).iter().map(scope).collect(),
+        holders: Vec::new(),
+        waiters: Vec::new(),
+        entries_total: small(&answer["entriesTotal"]) as usize,
+        scopes_total: small(&answer["scopesTotal"]) as usize,
+        holders_total: small(&answer["holdersTotal"]) as usize,
+        waiters_total: small(&answer["waitersTotal"]) as usize,
+        truncated: answer["truncated"] == true,
+        credits: small(&answer["credits"]) as usize,
+        wait_ms: None,
+        totals: RunTotals {
+            since: number(&run["since"]),
+            submitted: number(&run["submitted"]),
+            live: number(&run["live"]),
+            waiting: number(&run["waiting"]),
+            spawned: number(&run["spawned"]),
+            finished: number(&run["finished"]),
+            totals: totals(run),
+        },
     }
 }
 
@@ -160,13 +243,13 @@ proptest! {
 
     #[test]
     fn the_component_answers_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Hosted::default(), &world, &steps, false);
+        drive(&mut Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
     }
 
     #[test]
     fn the_component_answers_as_the_rules_say_in_as_many_others((world, steps) in history(40, false)) {
-        drive(&mut Hosted::default(), &world, &steps, false);
+        drive(&mut Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
     }
 }

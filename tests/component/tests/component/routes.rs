@@ -6,12 +6,12 @@ use serde_json::Value;
 
 const STATS: &str = "/api/dsh-gen-limit/stats";
 
-fn get(query: &str) -> Request {
+pub fn get(query: &str) -> Request {
     Request { method: "GET".into(), path: STATS.into(), query: query.into(), ..Request::default() }
 }
 
 /// The answer, which is there at once.
-fn ask(host: &mut Host, request: Request) -> Response {
+pub fn ask(host: &mut Host, request: Request) -> Response {
     let id = host.plugin.request(request, host.now);
     let mut responses = host.plugin.take_responses();
     assert_eq!(responses.len(), 1);
@@ -20,7 +20,7 @@ fn ask(host: &mut Host, request: Request) -> Response {
     response
 }
 
-fn json(response: &Response) -> Value {
+pub fn json(response: &Response) -> Value {
     serde_json::from_slice(&response.body)
         .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&response.body)))
 }
@@ -43,6 +43,19 @@ fn stats_answers_who_runs_and_who_waits_as_of_now() {
     assert_eq!(stats["host"]["state"], "running");
     assert_eq!(stats["host"]["component"], release().sha256());
     assert_eq!(stats["host"]["waiting"], 1);
+}
+
+#[test]
+fn stats_tell_of_a_trap_that_was_survived() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let before = json(&ask(&mut host, get("")));
+    assert_eq!((&before["host"]["restarts"], &before["host"]["lastError"]), (&Value::from(0), &Value::Null));
+    host.order("a", "trap-in:1");
+    host.stream("b");
+    let after = json(&ask(&mut host, get("")));
+    assert_eq!((&after["host"]["restarts"], &after["host"]["state"]), (&Value::from(1), &"running".into()));
+    let words = after["host"]["lastError"].as_str().expect("it is told");
+    assert!(words.contains("trapped on demand"), "{words}");
 }
 
 #[test]
