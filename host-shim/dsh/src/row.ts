@@ -18,6 +18,7 @@
 import type { Context } from '@deepseek-ai/cordis';
 import type { Entry } from '@deepseek-ai/cordis-plugin-loader';
 import type { Gate } from './gate.ts';
+import { reporter } from './report.ts';
 
 /** Changes when `Living` does, so that copies of this module that do not fit each other keep apart. */
 const ROWS = Symbol.for('@creait/dsh-gen-limit.rows.1');
@@ -38,7 +39,8 @@ export interface Living {
   stop(): void;
 }
 
-type Kept = Living & { watch?: NodeJS.Timeout };
+/** With the mountings that are on the row: one, but for a module that mounts us more than once. */
+type Kept = Living & { mounted?: Set<Context>; watch?: NodeJS.Timeout };
 
 function rows(): WeakMap<object, Kept> {
   const holder = globalThis as { [ROWS]?: WeakMap<object, Kept> };
@@ -57,6 +59,9 @@ export function settle(ctx: Context, config: unknown, make: () => Living): void 
   if (living === undefined) rows().set(row, (living = make()));
   clearInterval(living.watch);
   delete living.watch;
+  const mounted = (living.mounted ??= new Set());
+  mounted.add(ctx);
+  if (mounted.size > 1) reporter(ctx.root)('warn', 'mounted more than once on one row: the configuration that comes last is in force for all');
   living.adopt(ctx, config);
 }
 
@@ -65,6 +70,8 @@ export function leave(ctx: Context): void {
   const row = rowOf(ctx);
   const living = rows().get(row);
   if (living === undefined) return;
+  living.mounted?.delete(ctx);
+  if (living.mounted?.size) return;
   const { entry } = ctx.fiber;
   const deadline = performance.now() + GRACE_MS;
   const look = (): boolean => {

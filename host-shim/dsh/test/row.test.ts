@@ -5,7 +5,8 @@ import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:f
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
 import { join } from 'node:path';
-import { suite, test } from 'node:test';
+import { suite, test, type TestContext } from 'node:test';
+import type { Fiber } from '@deepseek-ai/cordis';
 import { PARTS, World, limit, settled, until, type Reading } from './support.ts';
 
 /** Two that generate and two that wait, at limit 2. */
@@ -15,6 +16,18 @@ async function busy(): Promise<{ world: World; readings: Reading[] }> {
   await settled();
   assert.deepEqual(world.backend.sessions, ['a', 'b']);
   return { world, readings };
+}
+
+/** Takes over the time for which a disposal is watched. */
+function patience({ mock }: TestContext): (ms: number) => Promise<void> {
+  mock.timers.enable({ apis: ['setInterval'] });
+  let now = performance.now();
+  mock.method(performance, 'now', () => now);
+  return async (ms) => {
+    now += ms;
+    mock.timers.tick(ms);
+    await settled();
+  };
 }
 
 suite('life of a row', () => {
@@ -41,6 +54,7 @@ suite('life of a row', () => {
         await settled();
       }
       assert.deepEqual(order, ['a', 'b', 'c', 'd', 'e']);
+      assert.equal(world.stderr.length, 1, 'and nothing to tell');
       assert.deepEqual(await Promise.all(readings.map(({ done }) => done)), Array(5).fill(undefined));
       assert.equal(world.occupancy, 0);
     });
@@ -77,6 +91,33 @@ suite('life of a row', () => {
     });
   }
 
+  test('a row whose module mounts us twice is limited until the last mounting goes', async (t) => {
+    const pass = patience(t);
+    for (const order of [[0, 1], [1, 0]]) {
+      const world = new World();
+      const mountings: Fiber[] = [];
+      // A module that wraps ours: every mounting inside it is on its own row.
+      world.wrap = async (ctx, plugin) => {
+        for (const again of [false, true]) {
+          mountings.push(await ctx.plugin({ ...plugin, name: `gen-limit ${again}` } as never, limit(1) as never));
+        }
+      };
+      await world.start({});
+      assert.equal(world.stderr.filter((line) => line.includes('more than once')).length, 1, world.stderr.join(''));
+      for (const session of ['a', 'b']) world.read(session);
+      await settled();
+      assert.deepEqual(world.let, ['a']);
+      const { gate } = world;
+      await mountings[order[0] ?? 0]?.dispose();
+      await pass(250);
+      assert.deepEqual({ let: world.let, waiting: world.waiting }, { let: ['a'], waiting: 1 });
+      await world.disable();
+      await until(() => gate.limiter === undefined);
+      assert.deepEqual(world.let, ['a', 'b']);
+      await world.end();
+    }
+  });
+
   test('a row that is disabled and enabled limits again', async () => {
     const { world } = await busy();
     const { gate } = world;
@@ -107,14 +148,7 @@ suite('life of a row', () => {
 
   test('what may be the first half of a replacement is waited for, for at most 250 ms', async (t) => {
     const { world } = await busy();
-    t.mock.timers.enable({ apis: ['setInterval'] });
-    let now = performance.now();
-    t.mock.method(performance, 'now', () => now);
-    const pass = async (ms: number): Promise<void> => {
-      now += ms;
-      t.mock.timers.tick(ms);
-      await settled();
-    };
+    const pass = patience(t);
     // What the loader does first when a row's module changes.
     await world.entry._dispose();
     await pass(240);

@@ -202,6 +202,8 @@ export class World {
   readonly stderr: string[] = [];
   /** The sessions of the calls that our plugin let go on, in order. */
   readonly let: Array<string | undefined> = [];
+  /** A module around the plugin, in its place on the row. */
+  wrap: ((ctx: Context, plugin: object) => Promise<void>) | undefined;
   #entry: Entry | undefined;
   #gate: Gate | undefined;
   #write = process.stderr.write;
@@ -231,7 +233,9 @@ export class World {
     const used = { ...PARTS, options: { manualClock: true, callTicks: 1000, ...options }, ...parts };
     // Two modules with the same plugin: what a replaced module is.
     for (const name of ['gen-limit', 'gen-limit-new']) {
-      this.ctx.loader.builtins[name] = { name: 'gen-limit', apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
+      const plugin = { name: 'gen-limit', apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
+      const { wrap } = this;
+      this.ctx.loader.builtins[name] = wrap === undefined ? plugin : { name: 'wrapped', apply: (ctx: Context) => wrap(ctx, plugin) };
     }
     this.ctx.on('llm/stream', ({ sessionId }, next) => {
       this.let.push(sessionId);
