@@ -12,6 +12,8 @@ import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
+import { PATIENCE_MS } from './patience.ts';
+
 /** The shipped profiles: one answers a prompt and exits, the other serves its API. */
 export type Profile = 'headless' | 'web';
 
@@ -33,6 +35,9 @@ export const BIN = join(installation, 'lib/bin.js');
 
 /** The package under test: the one that `cargo xtask pack` makes, or the one that the environment names. */
 export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
+
+/** The component that is packed. */
+export const COMPONENT = join(root, 'target/component/gen-limit.wasm');
 
 /** The component with faults on demand, for tests of what follows from them. */
 export const CHAOS = join(root, 'target/component/gen-limit-chaos.wasm');
@@ -60,6 +65,8 @@ export interface HomeOptions {
   /** More entries of the patch layer. */
   readonly patches?: readonly Patch[];
   readonly contextWindow?: number;
+  /** How long the provider may send nothing before the harness gives its stream up. */
+  readonly streamIdleTimeoutMs?: number;
 }
 
 /** A harness home. */
@@ -226,8 +233,8 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   }
 
   /** Resolves when `reached` holds, looking after every output. */
-  async until(what: string, reached: () => boolean, patienceMs = 30_000): Promise<void> {
-    const gaveUp = AbortSignal.timeout(patienceMs);
+  async until(what: string, reached: () => boolean): Promise<void> {
+    const gaveUp = AbortSignal.timeout(PATIENCE_MS);
     while (!reached()) {
       if (this.#child.exitCode !== null || this.#child.signalCode !== null) {
         await this.exited;
@@ -237,7 +244,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
       try {
         await once(this, 'line', { signal: gaveUp });
       } catch (cause) {
-        throw new Error(`dsh: no ${what} within ${patienceMs} ms\n${this.stdout}\n${this.stderr}`, { cause });
+        throw new Error(`dsh: no ${what} within ${PATIENCE_MS} ms\n${this.stdout}\n${this.stderr}`, { cause });
       }
     }
   }
@@ -273,7 +280,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   /** Sends a signal and waits for the end. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
     this.#child.kill(signal);
-    const forced = setTimeout(() => this.#child.kill('SIGKILL'), 10_000);
+    const forced = setTimeout(() => this.#child.kill('SIGKILL'), 30_000);
     const code = await this.exited;
     clearTimeout(forced);
     return code;
@@ -282,11 +289,10 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
 
 /** Resolves when `reached` holds, looking whenever something in the folder changes. */
 async function watched(folder: string, what: string, reached: () => boolean, describe: () => string): Promise<void> {
-  const patienceMs = 30_000;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const watcher = watch(folder, () => reached() && resolve());
-  const gaveUp = () => reject(new Error(`no ${what} within ${patienceMs} ms\n${describe()}`));
-  const patience = setTimeout(gaveUp, patienceMs);
+  const gaveUp = () => reject(new Error(`no ${what} within ${PATIENCE_MS} ms\n${describe()}`));
+  const patience = setTimeout(gaveUp, PATIENCE_MS);
   try {
     if (!reached()) await promise;
   } finally {
@@ -309,7 +315,7 @@ function environment(home: string): NodeJS.ProcessEnv {
   };
 }
 
-function settings({ baseUrl, contextWindow = 100_000 }: HomeOptions): unknown {
+function settings({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000 }: HomeOptions): unknown {
   return {
     'llm-pi-ai': {
       providers: {
@@ -317,7 +323,7 @@ function settings({ baseUrl, contextWindow = 100_000 }: HomeOptions): unknown {
           api: 'openai-completions',
           baseURL: baseUrl,
           apiKeyEnv: 'E2E_KEY',
-          streamIdleTimeoutMs: 300_000,
+          streamIdleTimeoutMs,
           models: [{ id: MODEL, contextWindow, maxTokens: 1_000 }],
         },
       },

@@ -13,6 +13,8 @@ import { EventEmitter, once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
+import { PATIENCE_MS } from './patience.ts';
+
 /** What a request is for, as far as its instructions tell. */
 export type Purpose = 'chat' | 'title' | 'compaction';
 
@@ -54,6 +56,8 @@ export interface Reply {
   readonly holdMs?: number;
   /** The stream stays open until this settles. */
   readonly until?: Promise<unknown>;
+  /** While the stream stays open, a piece of text comes this often. */
+  readonly chunkMs?: number;
   readonly ending?: Ending;
   /** What the answer reports as the size of its prompt. */
   readonly promptTokens?: number;
@@ -145,7 +149,7 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
   }
 
   /** Resolves when `reached` holds, looking after every change; names what it waited for when it gives up. */
-  async until(what: string, reached: () => boolean, patienceMs = 30_000): Promise<void> {
+  async until(what: string, reached: () => boolean, patienceMs = PATIENCE_MS): Promise<void> {
     const gaveUp = AbortSignal.timeout(patienceMs);
     while (!reached()) {
       try {
@@ -203,7 +207,12 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
     };
     response.writeHead(200, { 'content-type': 'text/event-stream' });
     send({ role: 'assistant', content: reply.text ?? '' });
+    const pieces =
+      reply.chunkMs === undefined
+        ? undefined
+        : setInterval(() => response.destroyed || send({ content: '.' }), reply.chunkMs);
     await held(reply, response);
+    clearInterval(pieces);
     if (response.destroyed) return;
     if (ending === 'disconnect') {
       this.#closed(stream, 'failed');

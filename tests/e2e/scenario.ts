@@ -1,6 +1,7 @@
 /** The world of one test: a model server, a home, and harnesses that end with the test. */
 import { Dsh, Home, type HomeOptions, type Profile } from './dsh.ts';
 import { ModelServer, type Arrival, type Reply, type Script } from './model-server.ts';
+import { PATIENCE_MS } from './patience.ts';
 import { gate, type Gate } from './scripts.ts';
 
 /** What a test works with. */
@@ -25,14 +26,21 @@ export class World {
   async headless(prompt: string, bin?: string): Promise<Dsh> {
     const dsh = Dsh.headless(this.home, prompt, bin);
     this.#started.push(dsh);
+    const overdue = setTimeout(() => void dsh.stop('SIGKILL'), PATIENCE_MS);
     await dsh.exited;
+    clearTimeout(overdue);
     return dsh;
   }
 
-  /** Ends everything. */
+  /** Opens `held` when `n` sessions generate at once, so that a peak does not depend on how fast they start. */
+  async crowd(n: number, held: Gate): Promise<void> {
+    await this.server.until(`${n} at once`, () => this.server.peakSessions >= n);
+    held.open();
+  }
+
+  /** Ends the harnesses and deletes their home. */
   async end(): Promise<void> {
     await Promise.all(this.#started.map((dsh) => dsh.stop('SIGKILL')));
-    await this.server.close();
     await this.home.remove();
   }
 }
@@ -47,12 +55,15 @@ export interface Scenario extends Omit<HomeOptions, 'baseUrl' | 'profile'> {
 export async function inWorld(scenario: Scenario, test: (world: World) => Promise<void>): Promise<void> {
   const { script, profile = 'web', ...options } = scenario;
   const server = await ModelServer.start(script);
-  const home = await Home.make({ ...options, profile, baseUrl: server.baseUrl });
-  const world = new World(server, home);
   try {
-    await test(world);
+    const world = new World(server, await Home.make({ ...options, profile, baseUrl: server.baseUrl }));
+    try {
+      await test(world);
+    } finally {
+      await world.end();
+    }
   } finally {
-    await world.end();
+    await server.close();
   }
 }
 
