@@ -11,6 +11,7 @@ import { parseArgs } from 'node:util';
 
 import { Dsh, HARNESS, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
 import { ModelServer, type Stream } from './model-server.ts';
+import { PATIENCE_MS } from './patience.ts';
 import { children, fanOut, ROOT } from './scripts.ts';
 
 const USAGE = `Usage: cargo xtask demo [options]
@@ -230,6 +231,14 @@ async function run(plan: Plan): Promise<Summary> {
   const server = await ModelServer.start(
     fanOut({ n: plan.fanout, holdMs: plan.holdMs, titleMs: plan.titleMs, background: plan.background }),
   );
+  try {
+    return await against(server, plan);
+  } finally {
+    await server.close();
+  }
+}
+
+async function against(server: ModelServer, plan: Plan): Promise<Summary> {
   const home = await Home.make({
     baseUrl: server.baseUrl,
     profile: plan.background ? 'web' : 'headless',
@@ -250,7 +259,7 @@ async function run(plan: Plan): Promise<Summary> {
       dsh = await Dsh.web(home);
       await dsh.prompt(prompt);
       // The end of each child comes back to the root as a message, so the root speaks last.
-      const patience = 60_000 + (plan.fanout * plan.holdMs * 2) / (plan.limit ?? 1);
+      const patience = PATIENCE_MS + (plan.fanout * plan.holdMs * 2) / (plan.limit ?? 1);
       await server.until('the end', () => tags.every((one) => server.completed(one)) && server.idle, patience);
       await dsh.stop();
     } else {
@@ -278,7 +287,6 @@ async function run(plan: Plan): Promise<Summary> {
     clearInterval(drawing);
     await dsh?.stop();
     await home.remove();
-    await server.close();
   }
 }
 

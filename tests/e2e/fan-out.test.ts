@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import { type Dsh, limit } from './dsh.ts';
-import type { ModelServer } from './model-server.ts';
-import { inWorld, type World } from './scenario.ts';
-import { children, fanOut, ROOT, spawn, tag, type FanOut } from './scripts.ts';
+import type { ModelServer, Stream } from './model-server.ts';
+import { inWorld, type Scenario, type World } from './scenario.ts';
+import { children, fanOut, gate, ROOT, spawn, tag, type FanOut } from './scripts.ts';
 
 const PROMPT = `[s:${ROOT}] split this up`;
 
@@ -23,62 +23,121 @@ async function foreground(world: World, n: number): Promise<Dsh> {
   return dsh;
 }
 
+/** A fan-out whose streams begin to end when `peak` sessions generate at once. */
+async function crowded(
+  plan: FanOut,
+  peak: number,
+  scenario: Omit<Scenario, 'script'>,
+  run: (world: World) => Promise<void>,
+): Promise<void> {
+  const full = gate();
+  const held = { until: full.opened, ...(plan.titleMs !== undefined && { titleUntil: full.opened }) };
+  await inWorld({ script: fanOut({ ...plan, ...held }), ...scenario }, async (world) => {
+    await Promise.all([run(world), world.crowd(peak, full)]);
+  });
+}
+
+/** The streams of children, in the order of their opening. */
+function ofChildren({ streams }: ModelServer): Stream[] {
+  return streams.filter(({ session }) => session !== ROOT);
+}
+
+/** The title's stream, which has ended well, and the moment it did. */
+function titleOf(server: ModelServer): { readonly openedAt: number; readonly closedAt: number } {
+  const [title] = server.of(ROOT, 'title');
+  assert.equal(title?.outcome, 'completed', server.describe());
+  assert.ok(title.closedAt !== undefined);
+  return { openedAt: title.openedAt, closedAt: title.closedAt };
+}
+
+/** Whether a child generated while the title did. */
+function titleMetChild(server: ModelServer): boolean {
+  const title = titleOf(server);
+  return ofChildren(server).some(
+    ({ openedAt, closedAt = Infinity }) => openedAt < title.closedAt && closedAt > title.openedAt,
+  );
+}
+
 describe('a fan-out of twelve', { concurrency: 2 }, () => {
   const twelve: FanOut = { n: 12, holdMs: 150 };
 
   test('peaks at twelve or more without the plugin', () =>
-    inWorld({ script: fanOut({ ...twelve, holdMs: 1_500 }), profile: 'headless', packages: [] }, async (world) => {
+    crowded(twelve, 12, { profile: 'headless', packages: [] }, async (world) => {
       await foreground(world, 12);
       assert.ok(world.server.peakSessions >= 12, `peak ${world.server.peakSessions}`);
     }));
 
   for (const max of [1, 2, 3]) {
     test(`peaks at its limit of ${max}`, () =>
-      inWorld({ script: fanOut(twelve), profile: 'headless', config: limit(max) }, async (world) => {
+      crowded(twelve, max, { profile: 'headless', config: limit(max) }, async (world) => {
         const dsh = await foreground(world, 12);
         assert.equal(world.server.peakSessions, max);
         assert.match(dsh.stderr, new RegExp(`^gen-limit: \\S+, component [0-9a-f]+; mock/model max ${max}$`, 'm'));
       }));
 
     test(`peaks at its limit of ${max} in the background`, () =>
-      inWorld({ script: fanOut({ ...twelve, background: true }), config: limit(max) }, async (world) => {
+      crowded({ ...twelve, background: true }, max, { config: limit(max) }, async (world) => {
         const { server } = world;
         const dsh = await world.web();
         await dsh.prompt(PROMPT);
-        await server.until('all children', () => children(12).every((child) => server.completed(child)), 60_000);
+        await server.until('all children', () => children(12).every((child) => server.completed(child)));
         assert.equal(server.peakSessions, max);
-      }));
-
-    test(`peaks at its limit of ${max} while the title takes 2.5 s`, () =>
-      inWorld({ script: fanOut({ ...twelve, titleMs: 2_500 }), profile: 'headless', config: limit(max) }, async (world) => {
-        await foreground(world, 12);
-        assert.equal(world.server.peakSessions, max);
-        assert.equal(world.server.of(ROOT, 'title')[0]?.outcome, 'completed');
       }));
   }
 
+  for (const max of [2, 3]) {
+    test(`peaks at its limit of ${max} while the title takes 2.5 s`, () =>
+      crowded({ ...twelve, titleMs: 2_500 }, max, { profile: 'headless', config: limit(max) }, async (world) => {
+        await foreground(world, 12);
+        assert.equal(world.server.peakSessions, max);
+        assert.ok(titleMetChild(world.server), world.server.describe());
+      }));
+  }
+
+  test('waits at a limit of one until the title has ended', () => {
+    const met = gate();
+    const script = fanOut({ ...twelve, titleUntil: met.opened });
+    return inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+      const { server, home } = world;
+      const meeting = home.traced('a child in line', () => home.waiting('spawn').length > 0).then(() => {
+        assert.deepEqual(server.generating, [ROOT]);
+        assert.ok(server.of(ROOT, 'chat')[0]?.closedAt !== undefined, 'the title alone has the seat');
+        met.open();
+      });
+      await Promise.all([foreground(world, 12), meeting]);
+      const { closedAt } = titleOf(server);
+      assert.ok(ofChildren(server).every(({ openedAt }) => openedAt >= closedAt), server.describe());
+      assert.equal(server.peakSessions, 1);
+    });
+  });
+
   test('of forks peaks at its limit', () =>
-    inWorld({ script: fanOut({ ...twelve, tool: 'subagent_fork' }), profile: 'headless', config: limit(2) }, async (world) => {
+    crowded({ ...twelve, tool: 'subagent_fork' }, 2, { profile: 'headless', config: limit(2) }, async (world) => {
       await foreground(world, 12);
       assert.equal(world.server.peakSessions, 2);
     }));
 });
 
 test('six children and a title that overlaps them peak at a limit of two', () =>
-  inWorld({ script: fanOut({ n: 6, holdMs: 200, titleMs: 800 }), profile: 'headless', config: limit(2) }, async (world) => {
+  crowded({ n: 6, holdMs: 200, titleMs: 800 }, 2, { profile: 'headless', config: limit(2) }, async (world) => {
     await foreground(world, 6);
+    assert.ok(titleMetChild(world.server), world.server.describe());
     assert.equal(world.server.peakSessions, 2);
-    assert.ok(world.server.peakStreams >= 2);
   }));
 
 test('children of several turns give their seats back between them and peak at the limit', () => {
+  const two = gate();
   const steps = fanOut({ n: 6, holdMs: 60 }, ({ turn }) =>
     turn < 4
-      ? { calls: [{ name: 'todo_write', arguments: { todos: [] } }], holdMs: 40 + ((turn * 37) % 60) }
+      ? {
+          calls: [{ name: 'todo_write', arguments: { todos: [] } }],
+          holdMs: 40 + ((turn * 37) % 60),
+          until: two.opened,
+        }
       : undefined,
   );
   return inWorld({ script: steps, profile: 'headless', config: limit(2) }, async (world) => {
-    await foreground(world, 6);
+    await Promise.all([foreground(world, 6), world.crowd(2, two)]);
     assert.equal(world.server.peakSessions, 2);
     for (const child of children(6)) assert.equal(world.server.of(child, 'chat').length, 5, world.server.describe());
   });
@@ -102,7 +161,7 @@ test('a chain three deep completes at a limit of one', () =>
   ));
 
 test('a row without limits says so and lets everything pass', () =>
-  inWorld({ script: fanOut({ n: 12, holdMs: 1_500 }), profile: 'headless' }, async (world) => {
+  crowded({ n: 12 }, 12, { profile: 'headless' }, async (world) => {
     const dsh = await foreground(world, 12);
     assert.match(dsh.stderr, /^gen-limit: \S+, component [0-9a-f]+; inactive: no limits set$/m);
     assert.ok(world.server.peakSessions >= 12, `peak ${world.server.peakSessions}`);

@@ -24,15 +24,22 @@ export interface FanOut {
   readonly background?: boolean;
   /** How long each child's stream stays open. */
   readonly holdMs?: number;
+  /** Each child's stream stays open until this settles, too. */
+  readonly until?: Promise<unknown>;
   /** How long the title's stream stays open. */
   readonly titleMs?: number;
+  /** The title's stream stays open until this settles, too. */
+  readonly titleUntil?: Promise<unknown>;
 }
 
 /** Answers of a fan-out; `child` may overrule what a child says. */
 export function fanOut(plan: FanOut, child: (arrival: Arrival) => Reply | undefined = () => undefined): Script {
+  const { holdMs = 250, until, titleMs = 0, titleUntil } = plan;
+  const title: Reply = { text: 'A title', holdMs: titleMs, ...(titleUntil && { until: titleUntil }) };
+  const work: Reply = { text: 'done', holdMs, ...(until && { until }) };
   return (arrival) => {
-    if (arrival.purpose === 'title') return { text: 'A title', holdMs: plan.titleMs ?? 0 };
-    if (arrival.session !== ROOT) return child(arrival) ?? { text: 'done', holdMs: plan.holdMs ?? 250 };
+    if (arrival.purpose === 'title') return title;
+    if (arrival.session !== ROOT) return child(arrival) ?? work;
     if (arrival.delegated) return { text: 'all done' };
     return {
       calls: Array.from({ length: plan.n }, (_, index) => spawn(tag(index + 1), plan.tool, plan.background)),
