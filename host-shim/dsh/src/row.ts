@@ -9,11 +9,12 @@
  * | what happens | what becomes of those who wait |
  * |---|---|
  * | the row is edited | they go on waiting under the new limits |
- * | restarted, replaced | they go on waiting |
+ * | restarted, replaced, without a service it needs for a while | they go on waiting |
  * | disabled, removed | they proceed: no plugin, no limit |
  * | the harness shuts down | they are cancelled, and none reaches a backend |
  *
- * The harness does not say which of these a disposal is. While it can still be any, we look again for at most 250 ms.
+ * The harness does not say which of these a disposal is, so we look again while it can still be any. A fibre that keeps its
+ * number mounts again by itself, whenever that is. What replaces one that has lost it comes within 250 ms or not at all.
  */
 import type { Context } from '@deepseek-ai/cordis';
 import type { Entry } from '@deepseek-ai/cordis-plugin-loader';
@@ -40,7 +41,7 @@ export interface Living {
 }
 
 /** With the mountings that are on the row: one, but for a module that mounts us more than once. */
-type Kept = Living & { mounted?: Set<Context>; watch?: NodeJS.Timeout };
+type Kept = Living & { mounted?: Set<Context>; watch?: () => void };
 
 function rows(): WeakMap<object, Kept> {
   const holder = globalThis as { [ROWS]?: WeakMap<object, Kept> };
@@ -57,8 +58,7 @@ export function settle(ctx: Context, config: unknown, make: () => Living): void 
   const row = rowOf(ctx);
   let living = rows().get(row);
   if (living === undefined) rows().set(row, (living = make()));
-  clearInterval(living.watch);
-  delete living.watch;
+  living.watch?.();
   const mounted = (living.mounted ??= new Set());
   mounted.add(ctx);
   if (mounted.size > 1) reporter(ctx.root)('warn', 'mounted more than once on one row: the configuration that comes last is in force for all');
@@ -73,20 +73,34 @@ export function leave(ctx: Context): void {
   living.mounted?.delete(ctx);
   if (living.mounted?.size) return;
   const { entry } = ctx.fiber;
-  const deadline = performance.now() + GRACE_MS;
-  const look = (): boolean => {
-    const end = fate(ctx, entry, performance.now() >= deadline);
-    if (end === 'unknown') return false;
-    clearInterval(living.watch);
+  let watching = true;
+  let deadline = Infinity;
+  const look = (): void => {
+    if (!watching) return;
+    const now = performance.now();
+    if (ctx.fiber.uid === null) deadline = Math.min(deadline, now + GRACE_MS);
+    const end = fate(ctx, entry, now >= deadline);
+    if (end === 'unknown') return;
+    watching = false;
+    living.watch?.();
     rows().delete(row);
     if (end === 'shut down') living.gate.cancel();
     else living.gate.release();
     living.stop();
-    return true;
   };
-  if (look()) return;
-  clearInterval(living.watch);
-  living.watch = setInterval(look, LOOK_MS);
+  look();
+  if (!watching) return;
+  const timer = setInterval(look, LOOK_MS);
+  // Who waits for a service to come back is no reason for a process to stay.
+  if (ctx.fiber.uid !== null) timer.unref();
+  // A harness that shuts down meanwhile is so only for a moment, and tells it to what its root owns.
+  const forget = ctx.root.effect(() => look, 'gen-limit row');
+  living.watch = () => {
+    watching = false;
+    delete living.watch;
+    clearInterval(timer);
+    void forget();
+  };
 }
 
 /** Whether the whole harness is on its way out. */
@@ -97,8 +111,7 @@ export function isEnding(root: Context): boolean {
 /** Why a mounting was disposed of, as far as it can be told. */
 function fate(ctx: Context, entry: Entry | undefined, late: boolean): 'shut down' | 'gone' | 'unknown' {
   if (isEnding(ctx.root)) return 'shut down';
-  // A fibre that keeps its number is restarted and mounts again by itself.
-  if (ctx.fiber.uid !== null) return late ? 'gone' : 'unknown';
+  if (ctx.fiber.uid !== null) return 'unknown';
   if (entry === undefined || entry.disabled || entry.parent.tree.store[entry.options.id] !== entry) return 'gone';
   return late ? 'gone' : 'unknown';
 }

@@ -6,7 +6,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
 import { join } from 'node:path';
 import { suite, test, type TestContext } from 'node:test';
-import type { Fiber } from '@deepseek-ai/cordis';
+import type { Context, Fiber } from '@deepseek-ai/cordis';
 import { PARTS, World, limit, settled, until, type Reading } from './support.ts';
 
 /** Two that generate and two that wait, at limit 2. */
@@ -144,6 +144,57 @@ suite('life of a row', () => {
       assert(chunk?.type === 'finish');
       assert.equal(chunk.reason.kind, 'aborted');
     }
+  });
+
+  /** A world whose row needs a service, which has gone away and not come back for a long time. */
+  async function without(t: TestContext): Promise<{ world: World; provide: () => Promise<Fiber> }> {
+    const pass = patience(t);
+    const world = new World();
+    const provide = async (): Promise<Fiber> =>
+      world.ctx.plugin({ name: 'provider', apply: (ctx: Context) => void ctx.reflect.provide('flaky', {}) } as never, {} as never);
+    world.wrap = async (ctx, plugin) => {
+      await ctx.plugin({ ...plugin, inject: ['flaky'] } as never, limit(1) as never);
+    };
+    const service = await provide();
+    await world.start({});
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    await service.dispose();
+    await pass(10_000);
+    assert.deepEqual({ let: world.let, waiting: world.waiting }, { let: ['a'], waiting: 1 });
+    return { world, provide };
+  }
+
+  test('B4 a restart may take as long as it takes: counts and line survive', async (t) => {
+    const { world, provide } = await without(t);
+    await provide();
+    await settled();
+    world.read('c');
+    await settled();
+    assert.deepEqual({ let: world.let, waiting: world.waiting }, { let: ['a'], waiting: 2 });
+    world.backend.of('a').end();
+    await settled();
+    assert.deepEqual(world.let, ['a', 'b']);
+  });
+
+  test('B4 disabled in the middle of a long restart: everybody proceeds', async (t) => {
+    const { world } = await without(t);
+    await world.disable();
+    t.mock.timers.tick(10);
+    await settled();
+    assert.deepEqual(world.let, ['a', 'b']);
+  });
+
+  test('B4 shut down in the middle of a long restart: those who wait are cancelled', async (t) => {
+    const { world } = await without(t);
+    const c = world.read('c');
+    await settled();
+    await world.shutDown();
+    await settled();
+    assert.equal(await c.done, undefined);
+    assert(c.chunks[0]?.type === 'finish');
+    assert.equal(c.chunks[0].reason.kind, 'aborted');
+    assert.deepEqual(world.let, ['a']);
   });
 
   test('what may be the first half of a replacement is waited for, for at most 250 ms', async (t) => {
