@@ -5,14 +5,33 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
-import { BIN, limit, MODEL, PROVIDER, type Home } from './dsh.ts';
-import { inWorld } from './scenario.ts';
-import { fanOut, ROOT } from './scripts.ts';
+import { BIN, type Dsh, type Home, limit, MODEL, type Patch, PROVIDER } from './dsh.ts';
+import { inWorld, type World } from './scenario.ts';
+import { fanOut, gate, ROOT } from './scripts.ts';
 
 const PROMPT = `[s:${ROOT}] split this up`;
 
-/** Three children that would all generate at once. */
+/** Three children that generate at once if nothing stops them. */
 const script = fanOut({ n: 3, holdMs: 700 });
+
+/** A headless run whose calls all pass: its three children end when all of them generate. */
+async function unlimited(config: Patch, run: (world: World) => Promise<Dsh>): Promise<void> {
+  const three = gate();
+  await inWorld({ script: fanOut({ n: 3, until: three.opened }), profile: 'headless', config }, async (world) => {
+    const [dsh] = await Promise.all([run(world), world.crowd(3, three)]);
+    assert.equal(await dsh.exited, 0, dsh.stderr);
+  });
+}
+
+/** A headless run whose calls are refused: none reaches the server. */
+async function refused(config: Patch, run: (world: World) => Promise<Dsh>): Promise<void> {
+  await inWorld({ script, profile: 'headless', config: { ...config, onFailure: 'closed' } }, async (world) => {
+    const dsh = await run(world);
+    assert.equal(await dsh.exited, 1);
+    assert.match(dsh.stderr, /GEN_LIMITER_UNAVAILABLE/);
+    assert.deepEqual(world.server.streams, []);
+  });
+}
 
 describe('a wrong row is named with its field, and its valid rows are in force', { concurrency: 2 }, () => {
   const good = { provider: PROVIDER, model: MODEL, max: 1 };
@@ -76,14 +95,13 @@ async function breakPackage(home: Home, { part, instead }: Fault): Promise<void>
 describe('a part of the package is wrong: it is named and calls pass unlimited', { concurrency: 2 }, () => {
   for (const [what, fault] of Object.entries(faults)) {
     test(what, () =>
-      inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+      unlimited(limit(1), async (world) => {
         await breakPackage(world.home, fault);
         const dsh = await world.headless(PROMPT);
-        assert.equal(await dsh.exited, 0, dsh.stderr);
         const line = dsh.stderr.split('\n').find((text) => text.startsWith('gen-limit: ')) ?? '';
         assert.match(line, fault.named);
         assert.ok(line.includes(join(world.home.installed, fault.part)), `the file is named: ${line}`);
-        assert.ok(world.server.peakSessions >= 3, `peak ${world.server.peakSessions}`);
+        return dsh;
       }),
     );
   }
@@ -92,23 +110,25 @@ describe('a part of the package is wrong: it is named and calls pass unlimited',
 describe('a part of the package is wrong and onFailure is closed: calls are refused', { concurrency: 2 }, () => {
   for (const what of ['no component', 'text for a component', 'no addon']) {
     test(what, () =>
-      inWorld({ script, profile: 'headless', config: { ...limit(1), onFailure: 'closed' } }, async (world) => {
+      refused(limit(1), async (world) => {
         await breakPackage(world.home, faults[what] as Fault);
-        const dsh = await world.headless(PROMPT);
-        assert.equal(await dsh.exited, 1);
-        assert.match(dsh.stderr, /GEN_LIMITER_UNAVAILABLE/);
-        assert.deepEqual(world.server.streams, []);
+        return world.headless(PROMPT);
       }),
     );
   }
 });
 
-test('a harness that is too old is named with the version it needs', () =>
-  inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+describe('a harness that is too old is named with the version it needs', { concurrency: 2 }, () => {
+  async function onOldHarness(world: World): Promise<Dsh> {
     const dsh = await world.headless(PROMPT, await pretending(world.home, '0.1.0-rc.7'));
-    assert.equal(await dsh.exited, 0, dsh.stderr);
     assert.match(dsh.stderr, /gen-limit: .*dsh 0\.1\.0-rc\.7.*0\.1\.0-rc\.8/);
-  }));
+    return dsh;
+  }
+
+  test('and calls pass unlimited', () => unlimited(limit(1), onOldHarness));
+
+  test('and calls are refused when onFailure is closed', () => refused(limit(1), onOldHarness));
+});
 
 /** An entry point of the harness in a package that says it is of another version. */
 async function pretending(home: Home, version: string): Promise<string> {

@@ -6,6 +6,7 @@ import { describe, test } from 'node:test';
 
 import { type Dsh, limit, NAME, PACKAGE, type Patch, PROBE, ROW } from './dsh.ts';
 import type { Arrival, Reply } from './model-server.ts';
+import { PATIENCE_MS } from './patience.ts';
 import { holding, Holds, inWorld, twoAndTwo, type World } from './scenario.ts';
 
 const packages = [PACKAGE, PROBE];
@@ -32,7 +33,7 @@ async function amid(
 
 /** Resolves when the row has another mounting than `before`. */
 async function remounted(dsh: Dsh, before: number | null): Promise<void> {
-  for (;;) {
+  for (const gaveUp = AbortSignal.timeout(PATIENCE_MS); ; gaveUp.throwIfAborted()) {
     const now = await dsh.probe<number | null>('row', { id: ROW });
     if (now !== null && now !== before) return;
   }
@@ -98,17 +99,19 @@ describe('two generate, two wait', { concurrency: 2 }, () => {
       await servedInOrder(world, holds);
     }));
 
-  test('a disabled plugin lets the waiters proceed', () =>
-    amid(async ({ server, home }) => {
-      await home.patch(inserted({ disabled: true }));
-      await server.until('all four generate', () => server.generating.length === 4);
-    }));
-
-  test('a removed row lets the waiters proceed', () =>
-    amid(async ({ server, home }) => {
-      await home.patch([]);
-      await server.until('all four generate', () => server.generating.length === 4);
-    }));
+  for (const [what, patch] of Object.entries({
+    'a disabled plugin': inserted({ disabled: true }),
+    'a removed row': [],
+  })) {
+    test(`${what} lets the waiters proceed and limits nobody who comes later`, () =>
+      amid(async ({ server, home }, dsh) => {
+        await home.patch(patch);
+        await server.until('all four generate', () => server.generating.length === 4);
+        await dsh.prompt('[s:E] work');
+        await server.until('a fifth generates', () => server.generating.includes('E'));
+        assert.deepEqual(server.generating, ['A', 'B', 'C', 'D', 'E']);
+      }));
+  }
 
   test('a harness that shuts down sends no waiter to the backend', () =>
     amid(async ({ server }, dsh) => {
