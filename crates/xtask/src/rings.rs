@@ -145,7 +145,7 @@ fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<Count> {
 
 fn node_test(tools: &Tools, what: &[&str]) -> anyhow::Result<Count> {
     let mut command = tools.node();
-    command.args(["--test", "--test-reporter=spec", "--test-timeout=120000"]).args(what);
+    command.args(["--test", "--test-reporter=spec", "--test-timeout=240000"]).args(what);
     runner(&mut command, node_line)
 }
 
