@@ -66,6 +66,8 @@ export class Gate {
   readonly ready: Promise<void>;
   /** The names of the tools to bring to `startTool`. */
   tools: ReadonlySet<string> = new Set();
+  /** Called when something was logged: how the component is doing may have changed. */
+  onLog: () => void = () => undefined;
 
   #mode: Mode = 'loading';
   #setReady: () => void;
@@ -258,6 +260,7 @@ export class Gate {
     if ((bits & TICK) !== 0) this.#schedule(limiter);
     if ((bits & LOGGED) !== 0) {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
+      this.onLog();
     }
   }
 

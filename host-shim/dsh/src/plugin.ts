@@ -41,6 +41,8 @@ class Plugin implements Living {
   /** Whether a configuration without a mistake is in force, and whether the newest has one. */
   #good = false;
   #wrong = false;
+  /** Whether the newest came while the component was failing, and could not be taken. */
+  #missed = false;
   #listeners: Array<() => unknown>;
   #within = new AsyncLocalStorage<number>();
   #parts: Parts;
@@ -52,6 +54,7 @@ class Plugin implements Living {
     this.#stored = new Stored(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
     this.#config = toJson(config);
     this.gate = new Gate(this.#say, Trace.fromEnvironment(), this.#asksClosed(), () => isEnding(root));
+    this.gate.onLog = () => this.#retry();
     this.#spawns = new Spawns(this.gate);
     this.#listeners = this.#listen(root);
     void this.#load();
@@ -99,6 +102,20 @@ class Plugin implements Living {
       if (this.gate.failed) void this.#load();
       return;
     }
+    this.#enforce(limiter);
+    const state = this.gate.limiter?.status().state;
+    this.#missed = this.#wrong && state !== undefined && state !== 'running';
+  }
+
+  /** A component that is back may take what it could not take before; once, because it may have failed over just that. */
+  #retry(): void {
+    const { limiter } = this.gate;
+    if (!this.#missed || limiter?.status().state !== 'running') return;
+    this.#missed = false;
+    this.#enforce(limiter);
+  }
+
+  #enforce(limiter: Limiter): void {
     const wasWrong = this.#wrong;
     this.#apply(limiter);
     this.gate.refresh();

@@ -338,6 +338,26 @@ suite('a component that fails', () => {
     });
   }
 
+  test('an edit that cannot be taken while it is failing is taken when it is back, or told and let be', async (t) => {
+    for (const [faults, max] of [[1, 3], [99, 1]] as const) {
+      const config = limit(1, { chaos: `trap-in:${3 * FIRST}`, maxRestarts: 0 });
+      const world = await World.make({ config, parts: CHAOS });
+      const { limiter } = world.gate;
+      for (let n = 0; limiter?.status().state === 'running'; n += 1) world.read(`s${n}`);
+      const configure = t.mock.method(limiter as Addon.Limiter, 'configure');
+      for (let n = 0; n < faults; n += 1) configure.mock.mockImplementationOnce(() => fail('out of memory'), n);
+      await world.edit(limit(3));
+      assert.match(world.stderr.join(''), /out of memory; the last good configuration is in force/u);
+      assert.equal(configure.mock.callCount(), 1);
+      world.gate.advance(60_000);
+      assert.equal(limiter?.status().state, 'running');
+      assert.equal(configure.mock.callCount(), 2);
+      assert.equal(world.stats.scopes[0]?.max, max);
+      world.gate.advance(60_000);
+      assert.equal(configure.mock.callCount(), 2);
+    }
+  });
+
   for (const [onFailure, through] of [['open', 5], ['closed', 0]] as const) {
     test(`one that fails again and again leaves it to onFailure: ${onFailure}`, async () => {
       const config = limit(1, { chaos: `trap-in:${FIRST}`, maxRestarts: 1, onFailure });
