@@ -81,12 +81,10 @@ export class Home {
 
   /** A fresh home: settings for the mock provider, packages installed, row configured. */
   static async make(options: HomeOptions): Promise<Home> {
+    const installed = await template(options.profile, options.packages ?? [PACKAGE]);
     const dir = await mkdtemp(join(tmpdir(), 'dsh-e2e-'));
     const home = new Home(dir, options.profile);
-    await cp(await template(options.profile, options.packages ?? [PACKAGE]), dir, {
-      recursive: true,
-      verbatimSymlinks: true,
-    });
+    await cp(installed, dir, { recursive: true, verbatimSymlinks: true });
     await mkdir(home.workspace);
     await mkdir(join(dir, 'tmp'), { recursive: true });
     await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings(options)));
