@@ -81,6 +81,8 @@ class Plugin implements Living {
       const limiter = await load(this.#parts);
       // Meanwhile the row may have gone, or another load come first.
       if (!this.gate.loading && !this.gate.failed) return;
+      // What another one had in force is not in force in this one.
+      this.#good = false;
       this.#apply(limiter);
       this.gate.open(limiter);
       this.#announce(limiter);

@@ -203,6 +203,19 @@ suite('an addon that fails', () => {
     }
   });
 
+  test('the successor of an addon that panicked has the last good configuration in force, also under a row that is wrong', async () => {
+    const world = await World.make({ config: limit(1) });
+    assert.throws(() => (world.gate.limiter as unknown as { panic(): void }).panic(), { code: 'GEN_LIMIT_PANIC' });
+    world.read('first to notice');
+    await settled();
+    await world.edit(limit('abc'));
+    await until(() => !world.gate.failed);
+    assert.match(world.stderr.join(''), /last good configuration is in force/u);
+    for (const session of ['a', 'b']) world.read(session);
+    await settled();
+    assert.deepEqual({ occupancy: world.occupancy, waiting: world.waiting }, { occupancy: 1, waiting: 1 });
+  });
+
   test('a spawn and a stream of an addon that panicked are not told to its successor', async () => {
     const world = await World.make({ config: limit(1) });
     const info = { kind: 'spawn', session: 'parent', provider: 'box', model: 'm' } as const;
