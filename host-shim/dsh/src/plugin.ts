@@ -51,7 +51,8 @@ class Plugin implements Living {
     const { root } = ctx;
     this.#parts = parts;
     this.#say = reporter(root);
-    this.#stored = new Stored(ctx.baseUrl, ctx.fiber.entry?.id ?? 'gen-limit');
+    // The profile's own rows are all included by one; its name says nothing.
+    this.#stored = new Stored(ctx.baseUrl, ctx.fiber.entry?.id.replace(/^include:/u, '') ?? 'gen-limit');
     this.#config = toJson(config);
     this.gate = new Gate(this.#say, Trace.fromEnvironment(), this.#asksClosed(), () => isEnding(root));
     this.gate.onLog = () => this.#retry();
@@ -150,6 +151,8 @@ class Plugin implements Living {
     if (!this.#good) {
       const stored = this.#stored.read();
       this.#good = stored !== undefined && this.#take(limiter, stored).applied;
+      // Asked last, so that whoever reads stats is told what is wrong with the row.
+      if (this.#good) this.#take(limiter, this.#config);
     }
     if (this.#good) return 'the last good configuration';
     return this.#take(limiter, this.#config, true).applied ? 'what is valid of the row' : 'nothing of it';

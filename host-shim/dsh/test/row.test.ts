@@ -290,6 +290,22 @@ suite('configuration', () => {
     assert.deepEqual(world.backend.sessions, ['a']);
   });
 
+  test('whoever asks for stats is told what is wrong with the row, until it is put right', async () => {
+    const wrong = (world: World): string[] => world.stats.host.problems.map(({ path }) => path);
+    const live = await World.make({ config: limit(1) });
+    assert.deepEqual(wrong(live), []);
+    await live.edit(limit('one'));
+    assert.deepEqual(wrong(live), ['limits[0].max']);
+    await live.edit(limit(2));
+    assert.deepEqual(wrong(live), []);
+    await live.end();
+    const restarted = await World.make({ config: limit('two'), home: live.home });
+    assert.equal(restarted.stats.scopes[0]?.max, 2, 'the last good one is in force');
+    assert.deepEqual(wrong(restarted), ['limits[0].max']);
+    const lenient = await World.make({ config: limit('three') });
+    assert.deepEqual(wrong(lenient), ['limits[0].max']);
+  });
+
   test('a last good configuration that has been damaged is not used', async () => {
     const first = await World.make({ config: limit(1) });
     await first.end();

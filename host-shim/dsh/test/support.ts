@@ -168,6 +168,7 @@ export interface Stats {
   waitersTotal: number;
   credits: number;
   totals: Record<string, number>;
+  host: { problems: Array<{ path: string }> };
 }
 
 /** A limit on the provider every test calls. */
