@@ -5,6 +5,7 @@ import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:f
 import { syncBuiltinESMExports } from 'node:module';
 import os from 'node:os';
 import { join } from 'node:path';
+import { format } from 'node:util';
 import { suite, test, type TestContext } from 'node:test';
 import type { Context, Fiber } from '@deepseek-ai/cordis';
 import { PARTS, World, limit, settled, until, type Reading } from './support.ts';
@@ -218,6 +219,17 @@ suite('configuration', () => {
     assert.equal(world.stderr.length, 1);
     assert.match(world.stderr[0] ?? '', /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; .*box\/m max 3.*box\/\* max 1\n$/u);
     assert.doesNotMatch(world.stderr[0] ?? '', /x\/y/u);
+  });
+
+  test('the harness\'s logger is told the same as stderr', async () => {
+    const world = await World.make({ config: limit('one') });
+    const logged: string[] = [];
+    world.ctx.root.logger.exporter({ export: (message) => void logged.push(`${message.name}: ${format(...message.args)}`) });
+    world.stderr.length = 0;
+    await world.edit(limit('two'));
+    await world.edit(limit(2));
+    assert.deepEqual(logged.map((line) => `${line}\n`), world.stderr);
+    assert.match(logged.at(-1) ?? '', /^gen-limit: 0\.1\.0, component [0-9a-f]{12}; box\/\* max 2$/u);
   });
 
   test('one line at the start says that nothing is enforced', async () => {

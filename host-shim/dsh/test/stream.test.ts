@@ -1,7 +1,7 @@
 /** The stream seam: one call from its first `next()` to its end, against the real LLM service and a backend of ours. */
 import assert from 'node:assert/strict';
-import { AsyncLocalStorage } from 'node:async_hooks';
-import { getEventListeners } from 'node:events';
+import { AsyncLocalStorage, AsyncResource } from 'node:async_hooks';
+import { getEventListeners, setMaxListeners } from 'node:events';
 import { suite, test } from 'node:test';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
 import { Gate } from '../src/gate.ts';
@@ -334,7 +334,7 @@ suite('stream', () => {
   });
 
   for (const phase of ['at its call', 'at its iterator', 'at its first step', 'at a later step'] as const) {
-    test(`a middleware that throws ${phase} gives the seat back`, async () => {
+    test(`a middleware that throws ${phase} gives the seat back, a hundred times in a row`, async () => {
       const world = await World.make({ config: limit(1) });
       const error = new Error(phase);
       const rest: AsyncIterable<StreamChunk> = {
@@ -355,7 +355,7 @@ suite('stream', () => {
         if (phase === 'at its call') throw error;
         return rest;
       });
-      assert.equal(await world.read('a').done, error);
+      for (let n = 0; n < 100; n += 1) assert.equal(await world.read(`s${n}`).done, error);
       assert.equal(world.occupancy, 0);
       off();
     });
@@ -593,6 +593,24 @@ suite('stream', () => {
     assert.equal(world.occupancy, 1);
   });
 
+  test('thousands who wait on one signal leave together, each with its reason', async () => {
+    const world = await World.make({ config: limit(1, { maxQueued: 5_000 }) });
+    const controller = new AbortController();
+    const { signal } = controller;
+    setMaxListeners(0, signal);
+    world.read('runs');
+    const waiting = Array.from({ length: 5_000 }, (_, n) => world.read(`s${n}`, { signal }));
+    await settled();
+    assert.equal(world.waiting, 5_000);
+    const reason = new Error('all of you');
+    controller.abort(reason);
+    const ends = await Promise.all(waiting.map(({ done }) => done));
+    assert(ends.every((end) => end === reason));
+    assert.equal(world.waiting, 0);
+    assert.equal(getEventListeners(signal, 'abort').length, 0);
+    assert.deepEqual(world.backend.sessions, ['runs']);
+  });
+
   test('no listener stays on a signal that outlives its calls', async () => {
     const world = await World.make({ config: limit(1) });
     const { signal } = new AbortController();
@@ -661,9 +679,12 @@ suite('stream', () => {
   test('a stream closed from another task gives its seat back: the id decides', async () => {
     const world = await World.make({ config: limit(1) });
     world.backend.onCall = (call) => call.say('x');
+    // A task that began before the stream did, and knows nothing of it.
+    const other = new AsyncResource('another task');
     const iterator = world.stream('a')[Symbol.asyncIterator]();
     await iterator.next();
-    await new Promise<void>((resolve) => setImmediate(() => void iterator.return?.().then(() => resolve())));
+    assert.equal(world.occupancy, 1);
+    await other.runInAsyncScope(() => iterator.return?.());
     assert.equal(world.occupancy, 0);
   });
 
