@@ -46,7 +46,22 @@ const BEGINNINGS: Record<string, (world: World, ask: () => Subject) => Promise<S
     world.backend.of('a').end();
     return subject;
   },
+  'it generates': generating,
+  'it ends': async (world, ask) => {
+    const subject = await generating(world, ask);
+    world.backend.of('b').end();
+    return subject;
+  },
 };
+
+async function generating(world: World, ask: () => Subject): Promise<Subject> {
+  world.backend.of('a').end();
+  await settled();
+  const subject = ask();
+  world.read('c');
+  await settled();
+  return subject;
+}
 
 /** More microtasks than any of these paths has; the last step is a whole turn of the event loop. */
 const STEPS = 40;
@@ -78,6 +93,7 @@ suite('walk', () => {
           if (then === 'everybody proceeds') await until(() => gate.limiter === undefined);
           else await settled();
           const waits = beginning === 'it asks' && before.b === 0;
+          const ends = beginning === 'it ends';
           const at = `${step} microtasks on`;
           switch (then) {
             case 'the subject has left':
@@ -87,11 +103,11 @@ suite('walk', () => {
               assert.deepEqual({ open: world.backend.open.length, occupancy: world.occupancy }, { open: 1, occupancy: 1 }, at);
               break;
             case 'the line goes on':
-              assert.deepEqual(world.backend.sessions, waits ? ['a'] : ['b'], `${at}: one generates`);
+              assert.deepEqual(world.backend.sessions, waits ? ['a'] : ends ? ['c'] : ['b'], `${at}: one generates`);
               assert.equal(world.occupancy, 1, at);
               break;
             case 'everybody proceeds':
-              assert.deepEqual(world.backend.sessions, waits ? ['a', 'b'] : ['b', 'c'], `${at}: all generate`);
+              assert.deepEqual(world.backend.sessions, waits ? ['a', 'b'] : ends ? ['c'] : ['b', 'c'], `${at}: all generate`);
               break;
             case 'nobody proceeds':
               assert.deepEqual({ b: reached('b'), c: reached('c') }, before, `${at}: none is let go afterwards`);
@@ -120,7 +136,9 @@ suite('walk of a spawn', () => {
     'its signal aborts': { happen: (_, { controller }) => controller.abort(new Error('aborted')), then: 'no child' },
     'the row is edited': { happen: (harness) => harness.edit(limit(1, { maxQueued: 9 })), then: 'a child' },
     'the plugin restarts': { happen: (harness) => harness.restart(), then: 'a child' },
+    'the plugin is replaced': { happen: (harness) => harness.replace(), then: 'a child' },
     'the row is disabled': { happen: (harness) => harness.disable(), then: 'a child' },
+    'the row is removed': { happen: (harness) => harness.remove(), then: 'a child' },
     'the harness shuts down': {
       // As newer harnesses do: first the plugins are told, then the agents.
       happen: async (harness, { controller }) => {
