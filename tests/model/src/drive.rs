@@ -53,15 +53,7 @@ pub struct Known {
 /// I2 (no waiter fits) holds in the model by its definition of serving, I1 and I5 are asserted at its every admission;
 /// the comparison carries them over to the subject.
 pub fn drive(subject: &mut dyn Subject, world: &str, steps: &[Step], pools: bool) {
-    let mut run = Run {
-        subject,
-        model: Model::default(),
-        json: world.to_owned(),
-        now: 1_000,
-        calls: Vec::new(),
-        pools,
-    };
-    run.configure(world.to_owned());
+    let mut run = Run::new(subject, world, pools);
     for (at, step) in steps.iter().enumerate() {
         run.step(step);
         run.check(&format!("after step {at} {step:?}"));
@@ -73,15 +65,7 @@ pub fn drive(subject: &mut dyn Subject, world: &str, steps: &[Step], pools: bool
 /// holding ends again and again, the oldest waiter that no limit of 0 blocks is admitted. `arrivals` are routes, and
 /// whether a spawn arrives; every one is of a new session, since a session that overlaps its calls never lets go.
 pub fn starve(subject: &mut dyn Subject, world: &str, steps: &[Step], arrivals: &[(u8, bool)]) {
-    let mut run = Run {
-        subject,
-        model: Model::default(),
-        json: world.to_owned(),
-        now: 1_000,
-        calls: Vec::new(),
-        pools: false,
-    };
-    run.configure(world.to_owned());
+    let mut run = Run::new(subject, world, false);
     for step in steps {
         run.step(step);
     }
@@ -115,7 +99,15 @@ struct Run<'a> {
     pools: bool,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// Both under the configuration of this world, with nobody there.
+    fn new(subject: &'a mut dyn Subject, world: &str, pools: bool) -> Self {
+        let (model, json) = (Model::default(), world.to_owned());
+        let mut run = Self { subject, model, json, now: 1_000, calls: Vec::new(), pools };
+        run.configure(world.to_owned());
+        run
+    }
+
     fn step(&mut self, step: &Step) {
         let next = self.calls.len() as CallId + 1;
         match step {
