@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
-import { BIN, type Dsh, type Home, limit, MODEL, type Patch, PROVIDER } from './dsh.ts';
+import { type Dsh, HARNESS, type Home, limit, MODEL, type Patch, PROVIDER } from './dsh.ts';
 import { inWorld, type World } from './scenario.ts';
 import { fanOut, gate, ROOT } from './scripts.ts';
 
@@ -131,11 +131,11 @@ describe('a harness that is too old is named with the version it needs', { concu
 });
 
 /** An entry point of the harness in a package that says it is of another version. */
-async function pretending(home: Home, version: string): Promise<string> {
+async function pretending(home: Home, version: string): Promise<readonly [string, string]> {
   const folder = join(home.dir, 'old-dsh');
   await mkdir(folder);
   await writeFile(join(folder, 'package.json'), JSON.stringify({ name: '@deepseek-ai/dsh', version, type: 'module' }));
   const bin = join(folder, 'bin.js');
-  await writeFile(bin, `import ${JSON.stringify(pathToFileURL(BIN).href)};\n`);
-  return bin;
+  await writeFile(bin, `import ${JSON.stringify(pathToFileURL(HARNESS.command.at(-1) as string).href)};\n`);
+  return [process.execPath, bin];
 }

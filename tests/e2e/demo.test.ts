@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
-import { COMPONENT, HARNESS } from './dsh.ts';
+import { COMPONENT, HARNESS_NAME } from './dsh.ts';
 import { PATIENCE_MS } from './patience.ts';
 
 const DEMO = fileURLToPath(new URL('demo.ts', import.meta.url));
@@ -26,7 +26,7 @@ test('the demo at a limit of one ends with a line of JSON that tells what happen
   // A session overlaps its own title, so there may be more streams than sessions.
   assert.ok(peak_streams === 1 || peak_streams === 2, `peak_streams: ${String(peak_streams)}`);
   assert.deepEqual(certain, {
-    harness: HARNESS,
+    harness: HARNESS_NAME,
     limit: 1,
     fanout: 3,
     peak_sessions: 1,

@@ -9,7 +9,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-import { Dsh, HARNESS, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
+import { Dsh, HARNESS_NAME, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
 import { ModelServer, type Stream } from './model-server.ts';
 import { PATIENCE_MS } from './patience.ts';
 import { children, fanOut, ROOT } from './scripts.ts';
@@ -156,7 +156,7 @@ function draw(picture: Picture, now: number, { ink, columns, rows }: Paper): str
   const cap = limit === undefined ? 'no limit' : `limit ${limit}`;
   const rule = ` ${cap}: ${generating} generating, ${below.length} waiting `;
   return [
-    `${HARNESS}, ${fanout} ${background ? 'background ' : ''}subagents, ${cap} on ${PROVIDER}/${MODEL}, ${((now - start) / 1_000).toFixed(1)} s`,
+    `${HARNESS_NAME}, ${fanout} ${background ? 'background ' : ''}subagents, ${cap} on ${PROVIDER}/${MODEL}, ${((now - start) / 1_000).toFixed(1)} s`,
     '',
     ...(hiddenAbove > 0 ? [`  … ${hiddenAbove} done`] : []),
     ...above.filter((one) => !hidden.has(one)).map(row),
@@ -272,7 +272,7 @@ async function against(server: ModelServer, plan: Plan): Promise<Summary> {
     const completed = tags.filter((one) => server.completed(one)).length;
     const totals = totalsOf(home);
     return {
-      harness: HARNESS,
+      harness: HARNESS_NAME,
       limit: plan.limit ?? null,
       fanout: plan.fanout,
       peak_sessions: server.peakSessions,

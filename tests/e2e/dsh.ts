@@ -12,27 +12,19 @@ import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
+import { HARNESS, HARNESS_NAME, type Harness, type Patch, type Sections } from './harness.ts';
 import { PATIENCE_MS } from './patience.ts';
+
+export { HARNESS, HARNESS_NAME, type Patch } from './harness.ts';
 
 /** The shipped profiles: one answers a prompt and exits, the other serves its API. */
 export type Profile = 'headless' | 'web';
-
-/** One entry of a profile's patch layer. */
-export type Patch = Readonly<Record<string, unknown>>;
 
 /** The only route of the tests: the mock's provider and its one model. */
 export const PROVIDER = 'mock';
 export const MODEL = 'model';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
-const installation = join(root, 'node_modules/@deepseek-ai/dsh');
-
-/** The harness under test, with its version. */
-export const HARNESS = `dsh ${(JSON.parse(readFileSync(join(installation, 'package.json'), 'utf8')) as { version: string }).version}`;
-
-/** Its entry point. */
-export const BIN = join(installation, 'lib/bin.js');
-
 /** The package under test: the one that `cargo xtask pack` makes, or the one that the environment names. */
 export const PACKAGE = process.env['GEN_LIMIT_PACKAGE'] ?? join(root, 'target/package/creait-dsh-gen-limit.tgz');
 
@@ -73,21 +65,25 @@ export interface HomeOptions {
 export class Home {
   readonly dir: string;
   readonly profile: Profile;
+  /** What the patch layer begins with: what the harness needs of it to reach the model server. */
+  readonly #base: readonly Patch[];
 
-  private constructor(dir: string, profile: Profile) {
+  private constructor(dir: string, profile: Profile, base: readonly Patch[]) {
     this.dir = dir;
     this.profile = profile;
+    this.#base = base;
   }
 
   /** A fresh home: settings for the mock provider, packages installed, row configured. */
   static async make(options: HomeOptions): Promise<Home> {
     const installed = await template(options.profile, options.packages ?? [PACKAGE]);
     const dir = await mkdtemp(join(tmpdir(), 'dsh-e2e-'));
-    const home = new Home(dir, options.profile);
+    const { settings, patches } = HARNESS.configure(sections(options));
+    const home = new Home(dir, options.profile, patches);
     await cp(installed, dir, { recursive: true, verbatimSymlinks: true });
     await mkdir(home.workspace);
     await mkdir(join(dir, 'tmp'), { recursive: true });
-    await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings(options)));
+    await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings));
     const own = options.config === undefined ? [] : [{ id: ROW, config: options.config }];
     await home.patch([...own, ...(options.patches ?? [])]);
     return home;
@@ -109,10 +105,15 @@ export class Home {
   }
 
   /** Replaces the profile's patch layer in one step; a running harness takes it up by itself. */
-  async patch(entries: readonly Patch[]): Promise<void> {
+  patch(entries: readonly Patch[]): Promise<void> {
+    return this.patchText(list(entries));
+  }
+
+  /** The same with the text of the entries. */
+  async patchText(entries: string): Promise<void> {
     const file = join(this.profileDir, 'cordis.patch.yml');
-    // Any JSON document is YAML too.
-    await writeFile(`${file}.next`, JSON.stringify(entries, null, 2));
+    const text = `${list(this.#base)}${entries}`;
+    await writeFile(`${file}.next`, text === '' ? '[]' : text);
     await rename(`${file}.next`, file);
   }
 
@@ -195,13 +196,16 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
 
   readonly #child: ChildProcess;
   readonly #workspace: string;
-  #url = '';
+  /** Where the web profile listens. */
+  #origin = '';
+  /** What makes a request one of somebody who has logged in. */
+  #headers: Readonly<Record<string, string>> = {};
 
-  private constructor(home: Home, args: readonly string[], bin = BIN) {
+  private constructor(home: Home, args: readonly string[], [program, ...before] = HARNESS.command) {
     super();
     this.setMaxListeners(0);
     this.#workspace = home.workspace;
-    this.#child = spawn(process.execPath, [bin, ...args], {
+    this.#child = spawn(program, [...before, ...args], {
       cwd: home.workspace,
       env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile },
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -217,17 +221,31 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   }
 
   /** Answers one prompt and exits. */
-  static headless(home: Home, prompt: string, bin?: string): Dsh {
-    return new Dsh(home, ['--profile', 'headless', prompt], bin);
+  static headless(home: Home, prompt: string, command?: Harness['command']): Dsh {
+    return new Dsh(home, ['--profile', 'headless', prompt], command);
   }
 
   /** Serves the web profile's API on a free port. */
   static async web(home: Home): Promise<Dsh> {
     const dsh = new Dsh(home, ['web', '--no-open', '--port', '0']);
-    const printed = (): string | undefined => /https?:\/\/127\.0\.0\.1:\d+/.exec(dsh.stdout + dsh.stderr)?.[0];
+    const printed = (): string | undefined => /^dsh web: (\S+)$/m.exec(dsh.stdout + dsh.stderr)?.[1];
     await dsh.until('the address of the web profile', () => printed() !== undefined);
-    dsh.#url = printed() ?? '';
+    const address = printed() ?? '';
+    dsh.#origin = new URL(address).origin;
+    dsh.#headers = await HARNESS.login(address);
     return dsh;
+  }
+
+  /** Where the web profile listens. */
+  get origin(): string {
+    return this.#origin;
+  }
+
+  /** Makes a request of somebody who has logged in. */
+  fetch(path: string, init: RequestInit = {}): Promise<Response> {
+    const headers = new Headers(init.headers);
+    for (const [name, value] of Object.entries(this.#headers)) headers.set(name, value);
+    return fetch(new URL(path, this.#origin), { ...init, headers });
   }
 
   /** Resolves when `reached` holds, looking after every output. */
@@ -249,16 +267,17 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
 
   /** Asks the probe. */
   async probe<T>(path: 'stream' | 'row', payload: unknown): Promise<T> {
-    const response = await fetch(`${this.#url}/api/probe/${path}`, { method: 'POST', body: JSON.stringify(payload) });
+    const response = await this.fetch(`/api/probe/${path}`, { method: 'POST', body: JSON.stringify(payload) });
     return (await response.json()) as T;
   }
 
-  /** Calls a method of the web profile's API. */
-  async call<T>(method: string, payload: unknown): Promise<T> {
-    const response = await fetch(`${this.#url}/api/${method}`, {
+  /** Calls a method of the web profile's API, by its name of 0.1. */
+  async call<T>(method: string, payload: object): Promise<T> {
+    const request = HARNESS.request(method, payload);
+    const response = await this.fetch(`/api/${request.method}`, {
       method: 'POST',
       headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ type: 'client-request', rpcId: randomUUID(), method, payload }),
+      body: JSON.stringify({ type: 'client-request', rpcId: randomUUID(), ...request }),
     });
     const text = await response.text();
     const answer = JSON.parse(text) as { result?: { ok?: boolean; value?: T } };
@@ -313,7 +332,12 @@ function environment(home: string): NodeJS.ProcessEnv {
   };
 }
 
-function settings({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000 }: HomeOptions): unknown {
+/** The entries of a YAML list, which may be JSON each. */
+function list(entries: readonly Patch[]): string {
+  return entries.map((entry) => `- ${JSON.stringify(entry)}\n`).join('');
+}
+
+function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000 }: HomeOptions): Sections {
   return {
     'llm-pi-ai': {
       providers: {
@@ -339,7 +363,7 @@ const templates = new Map<string, Promise<string>>();
  * that every test process, and the next run, finds it.
  */
 async function template(profile: Profile, packages: readonly string[]): Promise<string> {
-  const hash = createHash('sha256').update(HARNESS).update(process.version);
+  const hash = createHash('sha256').update(HARNESS_NAME).update(process.version);
   for (const path of packages) {
     const files = statSync(path).isDirectory() ? readdirSync(path).map((name) => join(path, name)) : [path];
     for (const file of files) hash.update(await readFile(file));
@@ -353,8 +377,9 @@ async function template(profile: Profile, packages: readonly string[]): Promise<
 async function install(folder: string, profile: Profile, packages: readonly string[]): Promise<string> {
   if (existsSync(folder)) return folder;
   const fresh = `${folder}-${process.pid}`;
+  const [program, ...before] = HARNESS.command;
   const dsh = (...args: string[]) =>
-    promisify(execFile)(process.execPath, [BIN, ...args], { env: environment(fresh), cwd: fresh });
+    promisify(execFile)(program, [...before, ...args], { env: environment(fresh), cwd: fresh });
   await mkdir(join(fresh, 'tmp'), { recursive: true });
   await dsh('--profile', profile, '--dump-default-config');
   for (const path of packages) await dsh('plugin', '--profile', profile, 'add', `file:${path}`);

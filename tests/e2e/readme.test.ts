@@ -1,7 +1,6 @@
 /** What the README tells people to write works as written. */
 import assert from 'node:assert/strict';
-import { readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
 
 import { inWorld } from './scenario.ts';
@@ -12,7 +11,7 @@ test('the configuration of the README puts its limit in force', async () => {
   const patch = /```yaml\n(?<yaml>[^`]*id: gen-limit[^`]*)```/.exec(readme)?.groups?.['yaml'];
   assert.ok(patch, 'the README shows a configuration of the row');
   await inWorld({ script: fanOut({ n: 1 }), profile: 'headless' }, async (world) => {
-    await writeFile(join(world.home.profileDir, 'cordis.patch.yml'), patch);
+    await world.home.patchText(patch);
     const dsh = await world.headless(`[s:${ROOT}] work`);
     assert.equal(await dsh.exited, 0, dsh.stderr);
     assert.match(dsh.stderr, /^gen-limit: .*; my-box\/\* max 2$/m);

@@ -1,5 +1,6 @@
 /** The world of one test: a model server, a home, and harnesses that end with the test. */
 import { Dsh, Home, type HomeOptions, type Profile } from './dsh.ts';
+import type { Harness } from './harness.ts';
 import { ModelServer, type Arrival, type Reply, type Script } from './model-server.ts';
 import { PATIENCE_MS } from './patience.ts';
 import { gate, type Gate } from './scripts.ts';
@@ -23,8 +24,8 @@ export class World {
   }
 
   /** Answers one prompt in the headless profile; gives the process after its end. */
-  async headless(prompt: string, bin?: string): Promise<Dsh> {
-    const dsh = Dsh.headless(this.home, prompt, bin);
+  async headless(prompt: string, command?: Harness['command']): Promise<Dsh> {
+    const dsh = Dsh.headless(this.home, prompt, command);
     this.#started.push(dsh);
     const overdue = setTimeout(() => void dsh.stop('SIGKILL'), PATIENCE_MS);
     await dsh.exited;

@@ -7,7 +7,7 @@
  */
 import type { Session } from '@deepseek-ai/dsh-session';
 import type { PreToolDecision, ToolExecution, ToolExecutionResult } from '@deepseek-ai/dsh-tools';
-import { childRoute, type ChildRoute } from './compat/harness.ts';
+import { cancelled, childRoute, denied, isFinal, ownEvents, type ChildRoute } from './compat/harness.ts';
 import { CANCELLED, COMPLETED, FAILED, type Decision, type Gate } from './gate.ts';
 
 /** How long a spawn whose tool call has returned is looked for by a child, in milliseconds. */
@@ -39,16 +39,16 @@ export class Spawns {
   /** Decides about a tool call that all others allow. */
   async preExecute(exec: ToolExecution, next: () => Promise<PreToolDecision>): Promise<PreToolDecision> {
     const decision = await next();
-    if (decision.kind === 'deny' || exec.signal.aborted) return decision;
+    if (isFinal(decision) || exec.signal.aborted) return decision;
     const end = await this.#enter(exec);
     switch (end.kind) {
       case 'admitted':
         return decision;
       case 'refused':
-        return { kind: 'deny', reason: `${end.refusal.code}: ${end.refusal.message}` };
+        return denied(end.refusal);
       case 'cancelled':
         // The harness looks at the signal after its gates and reports the cancellation itself; at shutdown there is none.
-        return exec.signal.aborted ? decision : { kind: 'deny', reason: 'the harness shuts down' };
+        return exec.signal.aborted ? decision : cancelled('the harness shuts down');
     }
   }
 
@@ -137,8 +137,7 @@ export class Spawns {
   /** Whether a session has called before, in this process or, if it was resumed, in an earlier one. */
   #hasBegun(session: Session): boolean {
     if (this.#begun.has(session)) return true;
-    const own = session.events.slice(session.header.seedLength ?? 0);
-    return own.some(({ type }) => type === 'assistant/message');
+    return ownEvents(session).some(({ type }) => type === 'assistant/message');
   }
 
   /** Gives up those whose child has not come in a long time. */

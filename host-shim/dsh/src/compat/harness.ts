@@ -4,7 +4,11 @@
  */
 import { readFileSync, realpathSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import type { ToolExecution } from '@deepseek-ai/dsh-tools';
+import type { Context } from '@deepseek-ai/cordis';
+import type {} from '@deepseek-ai/dsh-agent';
+import type { Session, SessionEvent } from '@deepseek-ai/dsh-session';
+import type { PreToolDecision, ToolExecution } from '@deepseek-ai/dsh-tools';
+import type { Refusal } from '../../../node/index.d.ts';
 
 /** The oldest versions this plugin works with. */
 export const NEEDS = { node: '22.19.0', dsh: '0.1.0-rc.8' } as const;
@@ -68,8 +72,49 @@ export interface ChildRoute {
   readonly model: string;
 }
 
-/** rc.8 gives the child its parent agent's own route, not the model picked in the UI. */
-export function childRoute(exec: Readonly<ToolExecution>): ChildRoute | undefined {
-  const { provider, model } = exec.agent?.options ?? {};
-  return provider === undefined || model === undefined ? undefined : { provider, model };
+/**
+ * A subagent runtime that starts activations gives a child the route its parent called last, unless the tool call names
+ * another one whole; an older one gives it the parent agent's own, not the model picked in the UI.
+ */
+export function childRoute({ agent, arguments: asked }: Readonly<ToolExecution>): ChildRoute | undefined {
+  if (agent === undefined) return undefined;
+  const own = routeOf(agent.options);
+  if (!startsActivations(agent.ctx)) return own;
+  return routeOf(asked) ?? routeOf(agent.session.requestHeader()?.config) ?? own;
+}
+
+function startsActivations(ctx: Context): boolean {
+  const subagents: unknown = ctx.get('subagents');
+  return typeof subagents === 'object' && subagents !== null && 'startActivation' in subagents;
+}
+
+/** The route that something names, if it names a whole one. */
+export function routeOf(named: unknown): ChildRoute | undefined {
+  if (typeof named !== 'object' || named === null || !('provider' in named) || !('model' in named)) return undefined;
+  const { provider, model } = named;
+  const isId = (id: unknown): id is string => typeof id === 'string' && id !== '';
+  return isId(provider) && isId(model) ? { provider, model } : undefined;
+}
+
+/** What has happened in a session itself, without what a fork inherits from the one it was forked from. */
+export function ownEvents(session: Session): readonly SessionEvent[] {
+  const newer: { ownEvents?(): readonly SessionEvent[] } = session as object;
+  return newer.ownEvents?.() ?? session.events.slice(session.header.seedLength ?? 0);
+}
+
+/** A denial that carries a code: as such where the harness has a place for it, and at the head of the reason everywhere. */
+export function denied({ code, message }: Pick<Refusal, 'code' | 'message'>): PreToolDecision {
+  const decision = { kind: 'deny', reason: `${code}: ${message}`, info: { name: 'GenLimitError', code } } as const;
+  return decision;
+}
+
+/** A cancellation; to a harness that has no such decision, what has a reason and is no permission is a denial. */
+export function cancelled(reason: string): PreToolDecision {
+  const decision: { kind: string; reason: string } = { kind: 'cancel', reason };
+  return decision as PreToolDecision;
+}
+
+/** Whether what others decided leaves nothing to decide: a denial or a cancellation. */
+export function isFinal(decision: PreToolDecision): boolean {
+  return decision.kind !== 'allow' && decision.kind !== 'ask';
 }
