@@ -45,7 +45,7 @@ export class Stored {
 }
 
 /** The harness's home, found as the harness does. */
-function home(): string {
+export function home(): string {
   const configured = process.env['DSH_HOME']?.trim();
   if (!configured) return join(homedir(), '.dsh');
   // Asked only if it must be: not everybody has one.
