@@ -34,7 +34,7 @@ for (const [what, max] of [['without a limit', -1], ['under a limit', 1_000_000]
   const limiter = new addon.Limiter(component, { config: JSON.stringify({ limits: [{ provider: 'box', model: '*', max }] }) });
   const cost = await best(10, CALLS, () => {
     for (let call = 0; call < CALLS; call += 1) {
-      limiter.finish(Math.floor(limiter.startStream('box', 'model', 'session-0123456789abcdef', true) / 32), 0);
+      limiter.finish(Math.floor(limiter.startStream('box', 'model', 'session-0123456789abcdef', true) / 64), 0);
     }
   });
   say(`start and finish through the addon, three strings, ${what}`, cost);

@@ -10,7 +10,9 @@ const file = new URL('index.d.ts', import.meta.url);
 const indent = (text) => text.replace(/^ *(?=\S)/gmu, '  ').replace(/^ *(?=\*)/gmu, '   ').replace(/ +$/gmu, '');
 const item = (doc, head, body) => `${doc}export ${head}${body === undefined ? '' : ` {\n${indent(body.trimEnd())}\n}`}\n`;
 
-const definitions = readFileSync(notes, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+// A crate that is compiled for several targets at once notes everything several times.
+const noted = new Set(readFileSync(notes, 'utf8').trim().split('\n'));
+const definitions = [...noted].map((line) => JSON.parse(line));
 const methodsOf = (name) => definitions.filter((other) => other.kind === 'impl' && other.name === name).map(({ def }) => def);
 const items = definitions.flatMap(({ kind, name, js_doc: doc = '', def }) => {
   switch (kind) {

@@ -217,7 +217,7 @@ impl routes::Guest for Chaos {
 async fn ask() -> String {
     let read = settings::read().await;
     let written = settings::update("{}", None).await;
-    let providers = models::providers();
+    let providers = models::providers().await;
     let listed = models::list_models("p").await;
     let described = sessions::describe(&["s".to_owned()]).await;
     format!("{read:?} {written:?} {providers:?} {listed:?} {described:?}")

@@ -26,12 +26,13 @@ export const FAILED = 2;
 export type Outcome = typeof COMPLETED | typeof CANCELLED | typeof FAILED;
 
 // The answer of the addon: `id * SPAN + bits`.
-const SPAN = 32;
+const SPAN = 64;
 const WAITS = 1;
 const DENIED = 2;
 const SETTLED = 4;
 const TICK = 8;
 const LOGGED = 16;
+const ANSWERS = 32;
 
 /** The longest delay `setTimeout` keeps; a longer one would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
@@ -68,6 +69,8 @@ export class Gate {
   tools: ReadonlySet<string> = new Set();
   /** Called when something was logged: how the component is doing may have changed. */
   onLog: () => void = () => undefined;
+  /** Called when the component asks something or has answered a request. */
+  onAnswers: (limiter: Limiter) => void = () => undefined;
 
   #mode: Mode = 'loading';
   #setReady: () => void;
@@ -230,6 +233,11 @@ export class Gate {
     return id === undefined || id <= this.#foreign ? undefined : id - this.#foreign;
   }
 
+  /** Brings the addon a request, or the answer to a question of the component's: whatever may let it ask or answer. */
+  tell(operation: (limiter: Limiter) => number): void {
+    this.#operate(operation);
+  }
+
   /** Moves a manual clock on. */
   advance(ms: number): void {
     this.#operate((limiter) => limiter.advance(ms));
@@ -248,7 +256,7 @@ export class Gate {
   /** Fetches what the addon says there is. */
   #serve(bits: number): void {
     const limiter = this.#limiter;
-    if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED)) === 0) return;
+    if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS)) === 0) return;
     if ((bits & SETTLED) !== 0) {
       for (const { id: own, refusal } of limiter.takeSettled()) {
         const id = this.#foreign + own;
@@ -262,6 +270,7 @@ export class Gate {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
       this.onLog();
     }
+    if ((bits & ANSWERS) !== 0) this.onAnswers(limiter);
   }
 
   #settle(id: number, decision: Decision): void {

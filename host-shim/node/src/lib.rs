@@ -3,7 +3,7 @@
 //! # Cost
 //!
 //! A call crosses into the addon once to start and once to finish. Both answer with one number, the *answer*: the call's
-//! id above, five [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
+//! id above, six [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
 //! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew.
 //!
 //! # Failure
@@ -36,7 +36,7 @@ use crate::arg::{Arg, bad};
 use crate::error::{Code, Error, Result, panic_text};
 
 /// Answers are `id * ANSWER_SPAN + bits`.
-const ANSWER_SPAN: u64 = 32;
+const ANSWER_SPAN: u64 = 64;
 /// The call stands in line. Neither this nor `DENIED`: it is admitted.
 const WAITS: u64 = 1;
 /// The call may not start; `refusal()` says why.
@@ -47,6 +47,8 @@ const SETTLED: u64 = 4;
 const TICK: u64 = 8;
 /// Something was logged; `takeLog()` has it.
 const LOGGED: u64 = 16;
+/// The component asks or answers; `takeAsks()` and `takeResponses()` have it.
+const ANSWERS: u64 = 32;
 
 /// One engine for the process, made on first use.
 fn engine() -> Result<runtime::Runtime> {
@@ -206,6 +208,76 @@ pub struct Response {
     pub body: Uint8Array,
 }
 
+/// A question of the component's, to be answered once by the `answer…` of its kind or by `decline()`, in any order.
+#[napi(object, object_from_js = false)]
+pub struct Ask {
+    /// For the answer.
+    pub id: f64,
+    /// What is asked.
+    #[napi(
+        ts_type = "'read-settings' | 'update-settings' | 'list-providers' | 'list-models' | 'describe-sessions'"
+    )]
+    pub kind: &'static str,
+    /// Of `update-settings`: the patch, a JSON object. Absent keys stay, lists are replaced whole.
+    pub json: Option<String>,
+    /// Of `update-settings`: the state the patch is meant for; any, if there is none.
+    pub revision: Option<String>,
+    /// Of `list-models`: whose.
+    pub provider: Option<String>,
+    /// Of `describe-sessions`: their ids.
+    pub sessions: Option<Vec<String>>,
+}
+
+/// The plugin's section of the settings.
+#[napi(object, object_to_js = false)]
+pub struct Section {
+    /// What is in force, JSON.
+    pub value: String,
+    /// What the row seeds, JSON.
+    pub base: String,
+    /// What the user stored, JSON.
+    pub user: String,
+    /// Whether it can be changed at all.
+    pub writable: bool,
+    /// Names this state of it; opaque.
+    pub revision: Option<String>,
+}
+
+/// Why the section cannot be read or changed.
+#[napi(object, object_to_js = false)]
+pub struct SettingsError {
+    /// Somebody else changed it since the given revision; the deployment does not let it be changed; there is no settings
+    /// service; the harness refuses the values; anything else.
+    #[napi(ts_type = "'conflict' | 'read-only' | 'unavailable' | 'invalid' | 'other'")]
+    pub kind: String,
+    /// Of `invalid` and `other`: in words.
+    pub message: Option<String>,
+    /// Of `conflict`: the section as it is now.
+    pub section: Option<Section>,
+}
+
+/// A provider or one of its models.
+#[napi(object, object_to_js = false)]
+pub struct Model {
+    /// Its id, as routes use it.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+}
+
+/// What is known about a session.
+#[napi(object, object_to_js = false)]
+pub struct SessionInfo {
+    /// The id that was asked about.
+    pub id: String,
+    /// What people call it.
+    pub label: Option<String>,
+    /// The session that spawned it.
+    pub parent: Option<String>,
+    /// The root of its tree.
+    pub root: Option<String>,
+}
+
 /// How a limiter is doing.
 #[napi(object, object_from_js = false)]
 pub struct Status {
@@ -268,6 +340,9 @@ impl Inner {
         if !self.log.is_empty() {
             bits |= LOGGED;
         }
+        if self.plugin.has_answers() {
+            bits |= ANSWERS;
+        }
         bits
     }
 
@@ -302,6 +377,15 @@ impl Limiter {
             if error.status == Code::Panic {
                 self.panicked = Some(error.reason.clone());
             }
+        })
+    }
+}
+
+impl Limiter {
+    fn tell(&mut self, id: runtime::AskId, answer: runtime::Answer) -> Result<f64> {
+        self.guard(|inner| {
+            inner.plugin.answer(id, answer, inner.clock.now());
+            Ok(inner.bits() as f64)
         })
     }
 }
@@ -538,6 +622,66 @@ impl Limiter {
         })
     }
 
+    /// What the component asks since the last time.
+    #[napi]
+    pub fn take_asks(&mut self) -> Result<Vec<Ask>> {
+        self.guard(|inner| Ok(inner.plugin.take_asks().into_iter().map(ask).collect()))
+    }
+
+    /// Answers `read-settings` or `update-settings`: the section, or why not. A question that nobody waits for any more is
+    /// passed over, like in every answer.
+    #[napi(ts_args_type = "id: number, section: Section | undefined, error?: SettingsError")]
+    pub fn answer_settings(
+        &mut self,
+        id: Arg<f64>,
+        section: Arg<Option<Section>>,
+        error: Arg<Option<SettingsError>>,
+    ) -> Result<f64> {
+        let id = id.integer("id")?;
+        let result = match (section.get("section")?, error.get("error")?) {
+            (Some(section), None) => Ok(section.into()),
+            (None, Some(error)) => Err(settings_error(error)?),
+            _ => return Err(bad("section", "expected either a section or an error")),
+        };
+        self.tell(id, runtime::Answer::Settings(result))
+    }
+
+    /// Answers `list-providers`.
+    #[napi(ts_args_type = "id: number, providers: Array<Model>")]
+    pub fn answer_providers(&mut self, id: Arg<f64>, providers: Arg<Vec<Model>>) -> Result<f64> {
+        let providers = providers.get("providers")?.into_iter().map(Into::into).collect();
+        self.tell(id.integer("id")?, runtime::Answer::Providers(providers))
+    }
+
+    /// Answers `list-models`: the models, or why there are none.
+    #[napi(ts_args_type = "id: number, models: Array<Model> | undefined, error?: string")]
+    pub fn answer_models(
+        &mut self,
+        id: Arg<f64>,
+        models: Arg<Option<Vec<Model>>>,
+        error: Arg<Option<String>>,
+    ) -> Result<f64> {
+        let result = match (models.get("models")?, error.get("error")?) {
+            (Some(models), None) => Ok(models.into_iter().map(Into::into).collect()),
+            (None, Some(error)) => Err(error),
+            _ => return Err(bad("models", "expected either models or an error")),
+        };
+        self.tell(id.integer("id")?, runtime::Answer::Models(result))
+    }
+
+    /// Answers `describe-sessions` with those that are known.
+    #[napi(ts_args_type = "id: number, sessions: Array<SessionInfo>")]
+    pub fn answer_sessions(&mut self, id: Arg<f64>, sessions: Arg<Vec<SessionInfo>>) -> Result<f64> {
+        let sessions = sessions.get("sessions")?.into_iter().map(Into::into).collect();
+        self.tell(id.integer("id")?, runtime::Answer::Sessions(sessions))
+    }
+
+    /// Answers any question: there is nobody to ask.
+    #[napi(ts_args_type = "id: number")]
+    pub fn decline(&mut self, id: Arg<f64>) -> Result<f64> {
+        self.tell(id.integer("id")?, runtime::Answer::Unavailable)
+    }
+
     /// Puts another component in this one's place; calls, lines and seniority carry over. Throws `GEN_LIMIT_START` if it
     /// cannot be brought to work; the old one goes on.
     #[napi(ts_args_type = "component: Component")]
@@ -616,6 +760,51 @@ fn level(level: runtime::Level) -> &'static str {
 
 fn problems(found: Vec<runtime::Problem>) -> Vec<Problem> {
     found.into_iter().map(|problem| Problem { path: problem.path, message: problem.message }).collect()
+}
+
+fn ask(runtime::Ask { id, question }: runtime::Ask) -> Ask {
+    use runtime::Question::{DescribeSessions, ListModels, ListProviders, ReadSettings, UpdateSettings};
+    let of = |kind| Ask { id: id as f64, kind, json: None, revision: None, provider: None, sessions: None };
+    match question {
+        ReadSettings => of("read-settings"),
+        UpdateSettings { json, revision } => Ask { json: Some(json), revision, ..of("update-settings") },
+        ListProviders => of("list-providers"),
+        ListModels { provider } => Ask { provider: Some(provider), ..of("list-models") },
+        DescribeSessions { ids } => Ask { sessions: Some(ids), ..of("describe-sessions") },
+    }
+}
+
+impl From<Section> for runtime::Section {
+    fn from(Section { value, base, user, writable, revision }: Section) -> Self {
+        Self { value, base, user, writable, revision }
+    }
+}
+
+impl From<Model> for runtime::Model {
+    fn from(Model { id, name }: Model) -> Self {
+        Self { id, name }
+    }
+}
+
+impl From<SessionInfo> for runtime::SessionInfo {
+    fn from(SessionInfo { id, label, parent, root }: SessionInfo) -> Self {
+        Self { id, label, parent, root }
+    }
+}
+
+fn settings_error(error: SettingsError) -> Result<runtime::SettingsError> {
+    let SettingsError { kind, message, section } = error;
+    Ok(match (kind.as_str(), section) {
+        ("conflict", Some(section)) => runtime::SettingsError::Conflict(section.into()),
+        ("conflict", None) => {
+            return Err(bad("error", "expected a conflict to bring the section as it is now"));
+        }
+        ("read-only", _) => runtime::SettingsError::ReadOnly,
+        ("unavailable", _) => runtime::SettingsError::Unavailable,
+        ("invalid", _) => runtime::SettingsError::Invalid(message.unwrap_or_default()),
+        ("other", _) => runtime::SettingsError::Other(message),
+        (other, _) => return Err(bad("error", &format!("no kind of error is called {other}"))),
+    })
 }
 
 fn refusal(refusal: runtime::Refusal) -> Refusal {

@@ -21,7 +21,7 @@ const LOGGED = 16;
 
 /** Takes an answer apart. */
 function read(answer: number): { id: number; bits: number } {
-  return { id: Math.floor(answer / 32), bits: answer % 32 };
+  return { id: Math.floor(answer / 64), bits: answer % 64 };
 }
 
 function limiter(max: number, more: object = {}): Addon.Limiter {

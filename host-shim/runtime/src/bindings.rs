@@ -13,6 +13,6 @@ wasmtime::component::bindgen!({
     imports: {
         "dsh:plugin/settings": store | trappable,
         "dsh:plugin/sessions": store | trappable,
-        "dsh:plugin/models.list-models": store | trappable,
+        "dsh:plugin/models": store | trappable,
     },
 });

@@ -18,16 +18,16 @@ const MARK: &str = "…sha256:";
 pub(crate) fn stream(mut call: StreamCall) -> StreamCall {
     let StreamCall { route, session, root, parent, first: _, spawn: _, purpose, extra } = &mut call;
     bound_route(route);
-    [session, root, parent].into_iter().flatten().for_each(bound);
-    bound(purpose);
+    [session, root, parent].into_iter().flatten().for_each(text);
+    text(purpose);
     bound_extra(extra);
     call
 }
 
 pub(crate) fn tool(mut call: ToolCall) -> ToolCall {
     let ToolCall { tool, session, route, extra } = &mut call;
-    bound(tool);
-    session.iter_mut().for_each(bound);
+    text(tool);
+    session.iter_mut().for_each(text);
     route.iter_mut().for_each(bound_route);
     bound_extra(extra);
     call
@@ -35,24 +35,24 @@ pub(crate) fn tool(mut call: ToolCall) -> ToolCall {
 
 pub(crate) fn outcome(mut outcome: Outcome) -> Outcome {
     if let Outcome::Failed(failure) = &mut outcome {
-        bound(&mut failure.code);
+        text(&mut failure.code);
     }
     outcome
 }
 
 fn bound_route(route: &mut Route) {
-    bound(&mut route.provider);
-    bound(&mut route.model);
+    text(&mut route.provider);
+    text(&mut route.model);
 }
 
 fn bound_extra(extra: &mut [(String, String)]) {
     for (key, value) in extra {
-        bound(key);
-        bound(value);
+        text(key);
+        text(value);
     }
 }
 
-fn bound(text: &mut String) {
+pub(crate) fn text(text: &mut String) {
     if text.len() <= MAX_TEXT_BYTES {
         return;
     }
@@ -74,7 +74,7 @@ mod tests {
 
     fn bounded(text: &str) -> String {
         let mut text = text.to_owned();
-        bound(&mut text);
+        text(&mut text);
         text
     }
 

@@ -1,15 +1,16 @@
 //! What a component may ask of its host, and what one store may use.
 //!
 //! Nothing here calls out of this crate: an answer that comes from elsewhere would find the store borrowed. Lines and
-//! decisions are queued in [`State`] and taken when the call is over. What the harness would have to be asked for is answered
-//! through a future, never by an async import; this host has no harness to ask, and says so.
+//! decisions are queued in [`State`] and taken when the call is over. What the harness has to be asked for is answered through a
+//! future ([`crate::ask`]), never by an async import.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use wasmtime::component::{Access, FutureConsumer, FutureReader, HasSelf, Linker, Source};
-use wasmtime::{Engine, Error, ResourceLimiter, StoreContextMut};
+use wasmtime::{Engine, ResourceLimiter, StoreContextMut};
 
+use crate::ask::Asks;
 use crate::bindings::Plugin;
 use crate::bindings::dsh::plugin::{log, models, sessions, settings, types};
 use crate::log::LogQueue;
@@ -22,6 +23,8 @@ pub(crate) struct State {
     pub(crate) settled: Vec<(CallId, Result<(), Refusal>)>,
     /// Requests answered.
     pub(crate) responses: Vec<(RequestId, Response)>,
+    /// Questions asked.
+    pub(crate) asks: Asks,
     /// Lines logged.
     pub(crate) log: LogQueue,
     /// What it uses.
@@ -37,6 +40,7 @@ impl State {
         Self {
             settled: Vec::new(),
             responses: Vec::new(),
+            asks: Asks::default(),
             log: LogQueue::default(),
             meter: Meter { used: 0, bound: limits.memory_bytes },
             may_burn_ms: 0,
@@ -90,32 +94,36 @@ impl settings::Host for State {}
 
 impl<T: 'static> settings::HostWithStore<T> for HasSelf<State> {
     fn read(
-        host: Access<T, Self>,
+        mut host: Access<T, Self>,
     ) -> wasmtime::Result<FutureReader<Result<settings::Section, settings::WriteError>>> {
-        ready(host, Err(settings::WriteError::Unavailable))
+        let answer = host.get().asks.read_settings();
+        FutureReader::new(host, answer)
     }
 
     fn update(
-        host: Access<T, Self>,
-        _: String,
-        _: Option<String>,
+        mut host: Access<T, Self>,
+        json: String,
+        revision: Option<String>,
     ) -> wasmtime::Result<FutureReader<Result<settings::Section, settings::WriteError>>> {
-        ready(host, Err(settings::WriteError::Unavailable))
+        let answer = host.get().asks.update_settings(json, revision);
+        FutureReader::new(host, answer)
     }
 }
 
-impl models::Host for State {
-    fn providers(&mut self) -> Vec<models::Model> {
-        Vec::new()
-    }
-}
+impl models::Host for State {}
 
 impl<T: 'static> models::HostWithStore<T> for HasSelf<State> {
+    fn providers(mut host: Access<T, Self>) -> wasmtime::Result<FutureReader<Vec<models::Model>>> {
+        let answer = host.get().asks.providers();
+        FutureReader::new(host, answer)
+    }
+
     fn list_models(
-        host: Access<T, Self>,
-        _: String,
+        mut host: Access<T, Self>,
+        provider: String,
     ) -> wasmtime::Result<FutureReader<Result<Vec<models::Model>, String>>> {
-        ready(host, Err("this host has no llm service".into()))
+        let answer = host.get().asks.models(provider);
+        FutureReader::new(host, answer)
     }
 }
 
@@ -123,19 +131,12 @@ impl sessions::Host for State {}
 
 impl<T: 'static> sessions::HostWithStore<T> for HasSelf<State> {
     fn describe(
-        host: Access<T, Self>,
-        _: Vec<String>,
+        mut host: Access<T, Self>,
+        ids: Vec<String>,
     ) -> wasmtime::Result<FutureReader<Vec<sessions::Info>>> {
-        ready(host, Vec::new())
+        let answer = host.get().asks.sessions(ids);
+        FutureReader::new(host, answer)
     }
-}
-
-/// A future that has its value already.
-fn ready<T: 'static, V>(host: Access<T, HasSelf<State>>, value: V) -> wasmtime::Result<FutureReader<V>>
-where
-    V: wasmtime::component::Lower + wasmtime::component::Lift + Send + Sync + 'static,
-{
-    FutureReader::new(host, async move { Ok::<_, Error>(value) })
 }
 
 /// Counts memory over all memories of a store; more than the bound is a trap that says so.

@@ -20,6 +20,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use wasmtime::component::FutureReader;
 use wasmtime::{Store, Trap, UpdateDeadline};
 
+use crate::ask::{Answer, AskId};
 use crate::bindings::dsh::plugin::types;
 use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use crate::call::Verdict;
@@ -201,6 +202,11 @@ impl Instance {
             Some(pools) => pools.call_capacity(&mut me.store, scope, seats, until, now),
             None => Ok(()),
         })
+    }
+
+    /// Answers a question and lets whoever asked go on. Nobody may have asked.
+    pub(crate) fn answer(&mut self, id: AskId, answer: Answer) -> Result<(), Fault> {
+        if self.state().asks.answer(id, answer) { self.turn() } else { Ok(()) }
     }
 
     pub(crate) fn has_routes(&self) -> bool {

@@ -17,6 +17,7 @@
 //! A start and a finish together take a few microseconds on the caller's thread. The store lives there: a hop to another
 //! thread would cost ten times that. Only compiling belongs on a worker.
 
+mod ask;
 mod bindings;
 mod bound;
 mod call;
@@ -34,6 +35,7 @@ mod routes;
 mod table;
 mod ticker;
 
+pub use ask::{Answer, Ask, AskId, Model, Question, Section, SessionInfo, SettingsError};
 pub use call::{
     CallId, Failure, Instant, LineFull, Mode, Outcome, Problem, Refusal, RefusalReason, Route, Settled,
     Started, StreamCall, ToolCall, Verdict, WaitEnded,

@@ -82,6 +82,10 @@ impl Outbox {
         std::mem::take(&mut self.log)
     }
 
+    pub(crate) fn has_responses(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
     pub(crate) fn take_responses(&mut self) -> Vec<(RequestId, Response)> {
         std::mem::take(&mut self.responses)
     }

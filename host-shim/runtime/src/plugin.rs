@@ -27,6 +27,7 @@ use std::mem;
 
 use serde_json::json;
 
+use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
 use crate::config::{Config, OnFailure};
 use crate::engine::MEMORY_RESERVATION;
@@ -331,6 +332,33 @@ impl Plugin {
             });
         }
         id
+    }
+
+    /// What the component asks of the harness since the last time. Each question is to be [answered](Self::answer), or the
+    /// request it was asked for stays open.
+    pub fn take_asks(&mut self) -> Vec<Ask> {
+        match &mut self.work {
+            Work::Running { instance, .. } => instance.state().asks.take(),
+            Work::Failed { .. } => Vec::new(),
+        }
+    }
+
+    /// Answers a question of the component's and lets it go on.
+    ///
+    /// An answer to a question that is not open does nothing: whoever asked may have been replaced. Nor does one of another
+    /// kind than was asked for.
+    pub fn answer(&mut self, id: AskId, answer: Answer, now: Instant) {
+        self.prepare(now);
+        self.tell(now, |instance| instance.answer(id, answer));
+    }
+
+    /// Whether there is anything to take by [`take_asks`](Self::take_asks) or [`take_responses`](Self::take_responses).
+    pub fn has_answers(&mut self) -> bool {
+        let asks = match &mut self.work {
+            Work::Running { instance, .. } => instance.state().asks.is_queued(),
+            Work::Failed { .. } => false,
+        };
+        asks || self.out.has_responses()
     }
 
     /// Lets open requests go on. There is nothing to do while none is open.

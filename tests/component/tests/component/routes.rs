@@ -1,7 +1,9 @@
 //! Requests: answered beside hooks, bounded, and never left open by a fault.
 
 use component_tests::{Host, chaos, is_admitted, is_waiting, limit, release};
-use gen_limit_runtime::{Request, Response, State};
+use gen_limit_runtime::{
+    Answer, Ask, Model, Question, Request, Response, Section, SessionInfo, SettingsError, State,
+};
 use serde_json::Value;
 
 const STATS: &str = "/api/dsh-gen-limit/stats";
@@ -93,10 +95,77 @@ fn what_cannot_be_answered_is_an_answer_too() {
 #[test]
 fn the_hosts_futures_are_answered_and_no_hook_is_made_async_by_them() {
     let mut host = Host::new(chaos(), &limit(1, ""));
-    let response = ask(&mut host, get("chaos=ask"));
+    let id = host.plugin.request(get("chaos=ask"), host.now);
+    // It asks one thing after the other.
+    let mut asked = Vec::new();
+    while let [Ask { id, question }] = &host.plugin.take_asks()[..] {
+        assert!(host.plugin.take_responses().is_empty());
+        assert!(is_admitted(&host.stream(&format!("beside {question:?}"))));
+        asked.push(question.clone());
+        host.plugin.answer(*id, Answer::Unavailable, host.now);
+    }
+    assert_eq!(asked.len(), 5, "{asked:?}");
+    let responses = host.plugin.take_responses();
+    let [(answered, response)] = &responses[..] else { panic!("{responses:?}") };
+    assert_eq!(*answered, id);
     let text = String::from_utf8_lossy(&response.body);
     assert!(text.contains("Unavailable") && text.contains("no llm service") && text.contains("[]"), "{text}");
-    assert!(is_admitted(&host.stream("a")));
+}
+
+#[test]
+fn answers_reach_the_component_as_they_are_given() {
+    let mut host = Host::new(chaos(), "{}");
+    host.plugin.request(get("chaos=ask"), host.now);
+    while let [Ask { id, question }] = &host.plugin.take_asks()[..] {
+        let section = |value: &str| Section {
+            value: value.into(),
+            base: "{}".into(),
+            user: "{}".into(),
+            writable: true,
+            revision: Some("r1".into()),
+        };
+        let model = |id: &str| Model { id: id.into(), name: id.to_uppercase() };
+        let answer = match question {
+            Question::ReadSettings => Answer::Settings(Ok(section("as read"))),
+            Question::UpdateSettings { .. } => {
+                Answer::Settings(Err(SettingsError::Conflict(section("of another"))))
+            }
+            Question::ListProviders => Answer::Providers(vec![model("box")]),
+            Question::ListModels { provider } => Answer::Models(Err(format!("{provider} is down"))),
+            Question::DescribeSessions { ids } => Answer::Sessions(
+                ids.iter()
+                    .map(|id| SessionInfo {
+                        id: id.clone(),
+                        label: Some("title".into()),
+                        parent: None,
+                        root: None,
+                    })
+                    .collect(),
+            ),
+        };
+        host.plugin.answer(*id, answer, host.now);
+    }
+    let responses = host.plugin.take_responses();
+    let text = String::from_utf8_lossy(&responses[0].1.body);
+    for given in ["as read", "of another", "r1", "BOX", "p is down", "title"] {
+        assert!(text.contains(given), "{given}: {text}");
+    }
+}
+
+#[test]
+fn an_answer_for_an_instance_that_died_reaches_nobody() {
+    let mut host = Host::new(chaos(), "{}");
+    host.plugin.request(get("chaos=ask"), host.now);
+    let asks = host.plugin.take_asks();
+    host.order("a", "trap");
+    assert_eq!(host.plugin.take_responses()[0].1.status, 503);
+    host.plugin.request(get("chaos=ask"), host.now);
+    host.plugin.answer(asks[0].id, Answer::Unavailable, host.now);
+    host.plugin.answer(asks[0].id + 1_000, Answer::Unavailable, host.now);
+    let open = host.plugin.take_asks();
+    assert_eq!(open.len(), 1, "the new instance's first question stands");
+    assert_ne!(open[0].id, asks[0].id);
+    assert!(host.plugin.take_responses().is_empty());
 }
 
 #[test]
