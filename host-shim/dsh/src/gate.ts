@@ -71,8 +71,12 @@ export class Gate {
   onLog: () => void = () => undefined;
   /** Called when the component asks something or has answered a request. */
   onAnswers: (limiter: Limiter) => void = () => undefined;
+  /** Called when the component decides no longer, while it still can be asked something. */
+  onParting: (limiter: Limiter) => void = () => undefined;
 
   #mode: Mode = 'loading';
+  /** Why there was no component to be had. */
+  #reason = '';
   #setReady: () => void;
   #limiter: Limiter | undefined;
   /**
@@ -131,6 +135,22 @@ export class Gate {
     return this.#mode === 'open' || this.#mode === 'closed';
   }
 
+  /** How it stands while no component decides, for whoever asks. */
+  get standing(): { readonly state: string; readonly reason: string } {
+    switch (this.#mode) {
+      case 'loading':
+      case 'component':
+        return { state: 'loading', reason: 'the component is being loaded' };
+      case 'open':
+        return { state: 'failed-open', reason: this.#reason };
+      case 'closed':
+        return { state: 'failed-closed', reason: this.#reason };
+      case 'released':
+      case 'cancelled':
+        return { state: 'stopped', reason: 'the plugin has been stopped' };
+    }
+  }
+
   /** The component is there and decides. What `onFailure` let pass before stays uncounted. */
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
@@ -142,7 +162,8 @@ export class Gate {
   }
 
   /** There is no component, or none any more: `onFailure` decides, also for those who wait. */
-  fail(): void {
+  fail(reason: string): void {
+    this.#reason = reason;
     if (this.#mode !== 'loading' && this.#mode !== 'component') return;
     this.#leaveTo(this.#closed ? 'closed' : 'open');
   }
@@ -311,10 +332,9 @@ export class Gate {
   #leaveTo(mode: Exclude<Mode, 'loading' | 'component'>): void {
     if (this.#mode === 'released' || this.#mode === 'cancelled') return;
     this.#mode = mode;
-    clearTimeout(this.#timer);
-    const limiter = this.#limiter;
+    if (this.#limiter !== undefined) this.onParting(this.#limiter);
     this.#limiter = undefined;
-    if (limiter !== undefined) this.#trace?.stats(limiter);
+    clearTimeout(this.#timer);
     this.#setReady();
     const waiting = [...this.#waiting.values()];
     this.#waiting.clear();
@@ -324,7 +344,7 @@ export class Gate {
 
   /** A fault of the addon itself. One call it cannot decide is `onFailure`'s; after a panic it decides none. */
   #complain(error: unknown): void {
-    if (error instanceof Error && 'code' in error && error.code === 'GEN_LIMIT_PANIC') this.fail();
+    if (error instanceof Error && 'code' in error && error.code === 'GEN_LIMIT_PANIC') this.fail(describe(error));
     else if (this.#broken) return;
     this.#broken = true;
     const effect = this.#closed ? 'are refused' : 'pass uncounted';

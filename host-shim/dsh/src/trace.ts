@@ -1,7 +1,6 @@
 /** An optional record of every decision, one JSON line each, in the file that `DSH_GEN_LIMIT_TRACE` names. */
 import { appendFileSync } from 'node:fs';
 import type { Limiter, Refusal } from '../../node/index.d.ts';
-import { stats } from './stats.ts';
 
 /** What a call is, as far as the gate cares. */
 export interface CallInfo {
@@ -54,9 +53,9 @@ export class Trace {
   }
 
   /** The last line: everything the component and its host can tell. */
-  stats(limiter: Limiter): void {
+  stats(stats: unknown, limiter: Limiter): void {
     try {
-      this.#append({ t: Date.now(), event: 'stats', stats: stats(limiter), host: limiter.status() });
+      this.#append({ t: Date.now(), event: 'stats', stats, host: limiter.status() });
     } catch {
       // An addon that has panicked tells nothing any more.
     }

@@ -16,7 +16,7 @@ import type { Options } from '../../node/index.d.ts';
 import type { Gate } from '../src/gate.ts';
 import type { Parts } from '../src/load.ts';
 import { mount } from '../src/plugin.ts';
-import { stats } from '../src/stats.ts';
+import type { Requests } from '../src/requests.ts';
 
 const root = new URL('../../../', import.meta.url);
 
@@ -206,7 +206,7 @@ export class World {
   /** A module around the plugin, in its place on the row. */
   wrap: ((ctx: Context, plugin: object) => Promise<void>) | undefined;
   #entry: Entry | undefined;
-  #gate: Gate | undefined;
+  #living: { gate: Gate; requests: Requests } | undefined;
   #write = process.stderr.write;
 
   static async make(making: Making = {}): Promise<World> {
@@ -257,14 +257,18 @@ export class World {
   }
 
   /** What lives on the row; also after the row is gone. */
+  get living(): { gate: Gate; requests: Requests } {
+    const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.1')] as WeakMap<object, { gate: Gate; requests: Requests }>;
+    return (this.#living = rows.get(this.entry) ?? this.#living) ?? fail('nothing lives on the row');
+  }
+
   get gate(): Gate {
-    const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.1')] as WeakMap<object, { gate: Gate }>;
-    return (this.#gate = rows.get(this.entry)?.gate ?? this.#gate) ?? fail('no gate lives on the row');
+    return this.living.gate;
   }
 
   get stats(): Stats {
-    const { limiter } = this.gate;
-    return limiter === undefined ? fail('the component is not at work') : (stats(limiter) as Stats);
+    const { gate, requests } = this.living;
+    return gate.limiter === undefined ? fail('the component is not at work') : (requests.stats() as Stats);
   }
 
   /** Seats held of the limit that `limit()` sets. */

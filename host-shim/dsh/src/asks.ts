@@ -1,0 +1,146 @@
+/**
+ * What the component can ask of the harness: its own section of the settings, providers and their models, what people call a
+ * session. Everything is looked up at the moment it is asked for, and everything is answered within a bound, because
+ * until then a request stays open.
+ */
+import type { Context } from '@deepseek-ai/cordis';
+import type { Session, SessionId } from '@deepseek-ai/dsh-session';
+import type {} from '@deepseek-ai/dsh-llm';
+import type {} from '@deepseek-ai/dsh-session-title';
+import type {} from '@deepseek-ai/dsh-subagent';
+import type { Ask, Model, Section, SessionInfo, SettingsError } from '../../node/index.d.ts';
+import { ownEvents } from './compat/harness.ts';
+import { inWords } from './report.ts';
+import type { Reply } from './requests.ts';
+import { SettingsFailure, type Settings } from './settings.ts';
+
+/** How long a provider has to list its models, in milliseconds. */
+const LIST_MS = 2_000;
+/** How long the harness has to read or to store a section. It may have to wait until it sees the file change. */
+const SETTINGS_MS = 10_000;
+/** How many models of one provider are told of, and how many sessions. */
+const MAX_MODELS = 2_000;
+const MAX_SESSIONS = 2_000;
+/** How much of a name is told, in characters. */
+const MAX_NAME = 200;
+/** How far up a session's ancestors are followed. */
+const MAX_DEPTH = 64;
+
+/** Answers what a component asks. */
+export function answer(ask: Ask, root: Context, settings: Settings): Reply | Promise<Reply> {
+  const { id, kind } = ask;
+  switch (kind) {
+    case 'read-settings':
+      return section(id, () => settings.read());
+    case 'update-settings':
+      return section(id, () => settings.update(ask.json ?? '{}', ask.revision));
+    case 'list-providers':
+      return providers(id, root);
+    case 'list-models':
+      return models(id, root, ask.provider ?? '');
+    case 'describe-sessions':
+      return (limiter) => limiter.answerSessions(id, sessions(root, ask.sessions ?? []));
+  }
+}
+
+async function section(id: number, work: () => Promise<Section>): Promise<Reply> {
+  try {
+    const found = await within(SETTINGS_MS, work, 'the harness did not answer in time; what became of a change is seen by reading again');
+    return (limiter) => limiter.answerSettings(id, found);
+  } catch (error) {
+    const failure = settingsError(error);
+    return (limiter) => limiter.answerSettings(id, undefined, failure);
+  }
+}
+
+function settingsError(error: unknown): SettingsError {
+  const message = inWords(error);
+  if (!(error instanceof SettingsFailure)) return { kind: 'other', message };
+  return { kind: error.kind, message, ...(error.section === undefined ? {} : { section: error.section }) };
+}
+
+function providers(id: number, root: Context): Reply {
+  try {
+    const found = (root.get('llm')?.listProviders() ?? []).map(named);
+    return (limiter) => limiter.answerProviders(id, found);
+  } catch {
+    return (limiter) => limiter.decline(id);
+  }
+}
+
+async function models(id: number, root: Context, provider: string): Promise<Reply> {
+  try {
+    const list = async (): Promise<readonly Model[]> => {
+      const llm = root.get('llm');
+      if (llm === undefined) throw new Error('this harness has no llm service');
+      return llm.listModels(provider);
+    };
+    const found = (await within(LIST_MS, list, `no list of models within ${LIST_MS / 1000} s`)).slice(0, MAX_MODELS).map(named);
+    return (limiter) => limiter.answerModels(id, found);
+  } catch (error) {
+    return (limiter) => limiter.answerModels(id, undefined, `${provider}: ${inWords(error)}`);
+  }
+}
+
+/** Ids are whole, or they would name something else. */
+function named({ id, name }: Model): Model {
+  return { id, name: name.slice(0, MAX_NAME) };
+}
+
+function sessions(root: Context, ids: readonly string[]): SessionInfo[] {
+  return ids.slice(0, MAX_SESSIONS).flatMap((id) => {
+    try {
+      const session = find(root, id);
+      return session === undefined ? [] : [described(root, session)];
+    } catch {
+      return [];
+    }
+  });
+}
+
+function described(root: Context, session: Session): SessionInfo {
+  const label = labelOf(root, session)?.slice(0, MAX_NAME);
+  const parent = session.header.parentSession;
+  const top = topOf(root, session);
+  return {
+    id: session.id,
+    ...(label ? { label } : {}),
+    ...(parent === undefined ? {} : { parent }),
+    ...(top === undefined ? {} : { root: top }),
+  };
+}
+
+/** Its title, or what it was spawned for. */
+function labelOf(root: Context, session: Session): string | undefined {
+  const title = root.get('sessionTitle')?.get(session)?.title;
+  if (title || session.header.parentSession === undefined) return title;
+  return ownEvents(session).find((event) => event.type === 'subagent/descriptor')?.data.label;
+}
+
+/** The root of its tree; unknown where an ancestor is not there any more. */
+function topOf(root: Context, session: Session): string | undefined {
+  let top: Session | undefined = session;
+  for (let depth = 0; top !== undefined && depth < MAX_DEPTH; depth += 1) {
+    const parent: string | undefined = top.header.parentSession;
+    if (parent === undefined) return top.id;
+    top = find(root, parent);
+  }
+  return undefined;
+}
+
+function find(root: Context, id: string): Session | undefined {
+  return root.get('sessions')?.get(id as SessionId);
+}
+
+/** What work comes to, unless it takes too long. */
+async function within<T>(ms: number, work: () => Promise<T>, otherwise: string): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(otherwise)), ms).unref();
+  });
+  try {
+    return await Promise.race([work(), late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,250 @@
+/**
+ * The component's routes on the harness's web server.
+ *
+ * They belong to the row like everything else: they are there from the moment the harness serves, before the component is, and
+ * between two mountings; they go with the row. Without a component the host answers for it: stats say why, the others
+ * that they cannot.
+ *
+ * # Order
+ *
+ * The [fence](fence.ts) comes first and depends on the request alone, then the harness's login, then type and size of the
+ * body, then the component, which knows its methods. A component gets no credentials, and what it answers comes out as data: it
+ * sets no cookies, opens the route to no other origin, and runs no script in the harness's.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Context } from '@deepseek-ai/cordis';
+import type {} from '@deepseek-ai/dsh-host-webserver';
+import type { Response, Status } from '../../node/index.d.ts';
+import { BODY_MS, MAX_BODY, cutOff, hasBody, read } from './body.ts';
+import { CONNECTION, loginRejection } from './compat/login.ts';
+import { fence } from './fence.ts';
+import { describe, type Gate } from './gate.ts';
+import { inWords, type Reporter } from './report.ts';
+import { STATS, type Answer, type Requests } from './requests.ts';
+import { isToken, writeToken } from './token.ts';
+
+/** Where the packaged component answers. Any component's own paths are served once it is there. */
+const PACKAGED = ['config', 'catalog', 'stats', 'metrics'].map((name) => `/api/dsh-gen-limit/${name}`);
+
+/** How many requests are worked on at once. */
+const MAX_AT_ONCE = 64;
+
+/** What the component is told of a request's headers: nothing that lets anybody in anywhere. */
+const TOLD = ['accept', 'accept-language', 'content-type', 'if-match', 'if-modified-since', 'if-none-match'];
+/** What it may say in headers of an answer. */
+const SAID = new Set([
+  'allow', 'cache-control', 'content-disposition', 'content-language', 'content-type', 'etag', 'last-modified', 'retry-after', 'vary',
+]);
+/** What every answer says. */
+const ALWAYS: ReadonlyArray<readonly [string, string]> = [
+  ['cross-origin-resource-policy', 'same-origin'],
+  ['content-security-policy', "default-src 'none'; frame-ancestors 'none'; sandbox"],
+  ['x-content-type-options', 'nosniff'],
+];
+
+type Reply = Pick<Response, 'status' | 'headers' | 'body'>;
+type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+export class Web {
+  #gate: Gate;
+  #requests: Requests;
+  #say: Reporter;
+  #paths = new Set(PACKAGED);
+  /** Where there is a web server now. */
+  #server: Context | undefined;
+  #routes = new Map<string, () => void>();
+  #dispose: () => unknown;
+  #atOnce = 0;
+
+  constructor(root: Context, gate: Gate, requests: Requests, say: Reporter) {
+    this.#gate = gate;
+    this.#requests = requests;
+    this.#say = say;
+    const fiber = root.inject(['webServer', CONNECTION], (ctx) => this.#open(ctx));
+    this.#dispose = () => fiber.dispose();
+  }
+
+  /** The component is there and names its paths. */
+  serve(paths: readonly string[]): void {
+    this.#paths = new Set([...PACKAGED, ...paths]);
+    if (this.#server !== undefined) this.#register(this.#server);
+  }
+
+  /** The row is gone. */
+  stop(): void {
+    this.#close();
+    void this.#dispose();
+  }
+
+  #open(ctx: Context): void {
+    this.#server = ctx;
+    ctx.effect(() => () => this.#close(), 'gen-limit routes');
+    try {
+      writeToken();
+    } catch (error) {
+      this.#say('warn', `no token could be written, so only the harness's own page is answered: ${describe(error)}`);
+    }
+    this.#register(ctx);
+  }
+
+  #close(): void {
+    this.#server = undefined;
+    for (const leave of this.#routes.values()) leave();
+    this.#routes.clear();
+  }
+
+  #register(ctx: Context): void {
+    for (const path of this.#paths) {
+      if (this.#routes.has(path)) continue;
+      try {
+        const { leave, second } = claim(ctx, path, (request, response) => this.#handle(ctx, path, request, response));
+        this.#routes.set(path, leave);
+        if (second) this.#say('warn', `${path} answers for another row of this plugin, not for this one as well`);
+      } catch (error) {
+        this.#say('warn', `${path} is not served: ${describe(error)}`);
+      }
+    }
+  }
+
+  async #handle(ctx: Context, path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    this.#atOnce += 1;
+    try {
+      const reply = await this.#reply(ctx, path, request);
+      if (reply !== undefined) send(request, response, reply);
+    } catch (error) {
+      this.#say('error', `${path}: ${describe(error)}`);
+      if (response.headersSent) response.destroy();
+      else send(request, response, failure(500, 'this request could not be answered; why is told on the harness\'s stderr'));
+    } finally {
+      this.#atOnce -= 1;
+    }
+  }
+
+  /** The answer to a request; none to one that has gone. */
+  async #reply(ctx: Context, path: string, request: IncomingMessage): Promise<Reply | undefined> {
+    const { socket, headersDistinct: headers } = request;
+    const facts = { peer: socket.remoteAddress, encrypted: 'encrypted' in socket, headers };
+    const refused = fence(facts, { isToken, login: () => loginRejection(ctx, request) });
+    if (refused !== undefined) {
+      return failure(refused.status, refused.error, refused.status === 401 ? [['www-authenticate', 'Bearer realm="gen-limit"']] : []);
+    }
+    if (this.#atOnce > MAX_AT_ONCE) return failure(503, `more than ${MAX_AT_ONCE} requests at once`, [['retry-after', '1']]);
+    const body = await bodyOf(request);
+    if (!(body instanceof Uint8Array)) return body;
+    const told = TOLD.flatMap((name) => headers[name]?.map((value) => [name, value] as const) ?? []);
+    const method = request.method ?? 'GET';
+    const answer = await this.#requests.send({ method: method === 'HEAD' ? 'GET' : method, path, query: queryOf(request), headers: told, body });
+    const without = path === STATS && (method === 'GET' || method === 'HEAD') ? this.#withoutComponent() : undefined;
+    return without ?? this.#fromComponent(answer, method);
+  }
+
+  #fromComponent(answer: Answer, method: string): Reply {
+    if (answer === 'late') return failure(504, 'the component did not answer in time');
+    if (answer === 'absent') return failure(503, `there is no component to answer: ${inWords(this.#gate.standing.reason)}`);
+    const headers = answer.headers.filter(([name]) => SAID.has(name)).map(([name, value]): [string, string] => [name, name === 'allow' ? alsoAllowed(value) : value]);
+    if (answer.status < 200 || answer.status > 599) return failure(502, `the component answered with status ${answer.status}`);
+    if (method === 'OPTIONS' && answer.status === 405) return { status: 204, headers: headers.filter(([name]) => name === 'allow'), body: new Uint8Array() };
+    return { status: answer.status, headers, body: answer.body };
+  }
+
+  /** What the host itself can tell, where the component does not decide. */
+  #withoutComponent(): Reply | undefined {
+    const status = this.#status();
+    if (status?.state === 'running') return undefined;
+    const { state, reason } = this.#gate.standing;
+    const host = status === undefined ? { state, reason: inWords(reason) } : { ...status, reason: status.lastError ?? 'the component has failed' };
+    return json(200, { entries: [], host });
+  }
+
+  #status(): Status | undefined {
+    try {
+      return this.#gate.limiter?.status();
+    } catch {
+      return undefined;
+    }
+  }
+}
+
+/** The rows that serve a path in one harness, the one that answers first. */
+const claims = new WeakMap<object, Map<string, { handlers: Handler[]; unregister: () => void }>>();
+
+/** Serves a path, or stands by until the row that does is gone. Throws where somebody else serves it. */
+function claim(ctx: Context, path: string, handler: Handler): { leave: () => void; second: boolean } {
+  const paths = claims.get(ctx.root.fiber) ?? new Map<string, { handlers: Handler[]; unregister: () => void }>();
+  claims.set(ctx.root.fiber, paths);
+  let held = paths.get(path);
+  if (held === undefined) {
+    const handlers: Handler[] = [];
+    const unregister = ctx.webServer.register({ kind: 'exact', path, handler: async (request, response) => handlers[0]?.(request, response) });
+    paths.set(path, (held = { handlers, unregister }));
+  }
+  const { handlers, unregister } = held;
+  handlers.push(handler);
+  const leave = (): void => {
+    handlers.splice(handlers.indexOf(handler), 1);
+    if (handlers.length > 0) return;
+    paths.delete(path);
+    unregister();
+  };
+  return { leave, second: handlers.length > 1 };
+}
+
+/** The body of a request that may have one, or the answer that it gets instead. */
+async function bodyOf(request: IncomingMessage): Promise<Uint8Array | Reply | undefined> {
+  const { method = 'GET', headers } = request;
+  if (['GET', 'HEAD', 'OPTIONS', 'TRACE'].includes(method)) return new Uint8Array();
+  const type = headers['content-type'];
+  if (method === 'POST' && (hasBody(request) || type !== undefined) && !/^application\/json\s*(?:;|$)/iu.test(type ?? '')) {
+    return failure(415, 'the body has to be application/json, and content-type has to say so');
+  }
+  if (headers['content-encoding'] !== undefined && headers['content-encoding'] !== 'identity') {
+    return failure(415, 'a body in a content-encoding is not read');
+  }
+  const body = await read(request);
+  switch (body) {
+    case 'too large':
+      return failure(413, `the body has more than ${MAX_BODY} bytes`);
+    case 'too slow':
+      return failure(408, `the body took more than ${BODY_MS / 1000} s`);
+    case 'gone':
+      return undefined;
+    default:
+      return body;
+  }
+}
+
+/** What follows the `?`, as it came. */
+function queryOf({ url = '' }: IncomingMessage): string {
+  return /\?([^#]*)/u.exec(url)?.[1] ?? '';
+}
+
+/** What the host adds to what a component allows. */
+function alsoAllowed(allow: string): string {
+  const methods = new Set(allow.split(',').map((method) => method.trim()).filter(Boolean));
+  if (methods.has('GET')) methods.add('HEAD');
+  return [...methods.add('OPTIONS')].join(', ');
+}
+
+function failure(status: number, error: string, headers: Array<[string, string]> = []): Reply {
+  const reply = json(status, { error });
+  return { ...reply, headers: [...reply.headers, ...headers] };
+}
+
+function json(status: number, value: unknown): Reply {
+  const headers: Array<[string, string]> = [['content-type', 'application/json; charset=utf-8'], ['cache-control', 'no-store']];
+  return { status, headers, body: new TextEncoder().encode(JSON.stringify(value)) };
+}
+
+function send(request: IncomingMessage, response: ServerResponse, { status, headers, body }: Reply): void {
+  for (const [name, value] of [...ALWAYS, ...headers]) response.setHeader(name, value);
+  response.statusCode = status;
+  const bare = status === 204 || status === 304;
+  if (!bare) response.setHeader('content-length', body.length);
+  const sent = bare || request.method === 'HEAD' ? new Uint8Array() : body;
+  if (!hasBody(request) || request.complete) {
+    response.end(sent);
+    return;
+  }
+  response.setHeader('connection', 'close');
+  cutOff(request, response, sent);
+}
