@@ -6,6 +6,8 @@
 import type { Context } from '@deepseek-ai/cordis';
 import { mount } from './plugin.ts';
 
+export { Config } from './compat/settings.ts';
+
 /** The plugin's name in the harness's diagnostics. */
 export const name = 'gen-limit';
 

@@ -17,14 +17,14 @@ import { isEnding, leave, settle, type Living } from './row.ts';
 import { Document } from './settings.ts';
 import { Spawns } from './spawns.ts';
 import { Stored } from './stored.ts';
-import { GatedStream } from './stream.ts';
+import { GatedStream, type Running } from './stream.ts';
 import { Trace } from './trace.ts';
 import { Web } from './web.ts';
 
 /** Mounts the plugin on a row. */
 export function mount(ctx: Context, config: unknown, parts: Parts = packaged()): void {
   try {
-    settle(ctx, config, () => new Plugin(ctx, config, parts));
+    settle(ctx, config, () => new Plugin(ctx, parts));
   } catch (error) {
     // Whatever it is, a harness that does not start is worse.
     reporter(ctx.root)('error', `not mounted, nothing is limited: ${describe(error)}`);
@@ -40,10 +40,10 @@ class Plugin implements Living {
   #spawns: Spawns;
   #say: Reporter;
   #listeners: Array<() => unknown>;
-  #within = new AsyncLocalStorage<number>();
+  #within = new AsyncLocalStorage<Running>();
   #parts: Parts;
 
-  constructor(ctx: Context, config: unknown, parts: Parts) {
+  constructor(ctx: Context, parts: Parts) {
     const { root } = ctx;
     this.#parts = parts;
     this.#say = reporter(root);
@@ -130,6 +130,7 @@ class Plugin implements Living {
     const { provider, model, sessionId, signal, purpose } = options;
     return new GatedStream({
       gate: this.gate,
+      provider,
       within: this.#within,
       signal,
       next,
@@ -137,7 +138,7 @@ class Plugin implements Living {
         const session = sessionId === undefined ? undefined : root.get('sessions')?.get(sessionId);
         const { first, spawn } = this.#spawns.calls(sessionId, session);
         const info = { kind: 'stream', session: sessionId, provider, model } as const;
-        return this.gate.startStream(info, first, spawn, this.#within.getStore(), purpose);
+        return this.gate.startStream(info, first, spawn, this.#within.getStore()?.id, purpose);
       },
     });
   }

@@ -7,17 +7,19 @@ import { homedir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The place for one row of one profile. */
+/** The place for one text of one row of one profile. */
 export class Stored {
   #baseUrl: string | undefined;
   #row: string;
+  #suffix: string;
 
-  constructor(baseUrl: string | undefined, row: string) {
+  constructor(baseUrl: string | undefined, row: string, suffix = 'json') {
     this.#baseUrl = baseUrl;
     this.#row = row;
+    this.#suffix = suffix;
   }
 
-  /** The configuration stored there, if there is one. */
+  /** The text stored there, if there is one. */
   read(): string | undefined {
     try {
       const path = this.#path();
@@ -28,19 +30,19 @@ export class Stored {
     }
   }
 
-  /** Stores a configuration. Throws if it cannot. */
-  write(json: string): void {
-    if (this.read() === json) return;
+  /** Stores a text. Throws if it cannot. */
+  write(text: string): void {
+    if (this.read() === text) return;
     const path = this.#path();
     mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
     const draft = `${path}.${process.pid}.tmp`;
-    writeFileSync(draft, json, { mode: 0o600 });
+    writeFileSync(draft, text, { mode: 0o600 });
     renameSync(draft, path);
   }
 
   /** Throws where there is no home. */
   #path(): string {
-    return join(home(), 'gen-limit', `${encodeURIComponent(profile(this.#baseUrl))}.${encodeURIComponent(this.#row)}.json`);
+    return join(home(), 'gen-limit', `${encodeURIComponent(profile(this.#baseUrl))}.${encodeURIComponent(this.#row)}.${this.#suffix}`);
   }
 }
 

@@ -65,7 +65,7 @@ suite('life of a row', () => {
     const world = await World.make({ config: limit(1) });
     let unloaded = 0;
     world.ctx.on('internal/status', (fiber) => {
-      if (fiber.entry === world.entry && fiber.state === (5 as never)) unloaded += 1;
+      if (fiber.uid === world.entry.fiber?.uid && fiber.state === (5 as never)) unloaded += 1;
     });
     await world.edit(limit(2));
     assert.equal(unloaded, 0);
@@ -276,7 +276,7 @@ suite('configuration', () => {
   test('without a last good configuration the valid rows are in force', async () => {
     const config = { limits: [{ provider: 'box', model: '*', max: 1 }, { provider: 'other', model: '*', max: 'two' }] };
     const world = await World.make({ config });
-    assert.match(world.stderr.join(''), /limits\[1\]\.max.*what is valid of the row is in force/u);
+    assert.match(world.stderr.join(''), /limits\[1\]\.max.*what is valid of it is in force/u);
     for (const session of ['a', 'b']) world.read(session);
     await settled();
     assert.deepEqual(world.backend.sessions, ['a']);
@@ -323,7 +323,7 @@ suite('configuration', () => {
     await first.end();
     writeFileSync(stored(first), '{"limits": [{"prov');
     const world = await World.make({ config: limit('one'), home: first.home });
-    assert.match(world.stderr.join(''), /what is valid of the row is in force/u);
+    assert.match(world.stderr.join(''), /what is valid of it is in force/u);
   });
 
   test('a row that is right again is taken and told', async () => {
@@ -344,7 +344,7 @@ suite('configuration', () => {
     const rows = Array.from({ length: 40_000 }, (_, n) => ({ provider: `p${n}`, model: 'm', max: 1 }));
     const FAULTY: Array<[unknown, RegExp]> = [
       [limit(5, { chaos: 'trap-in:1' }), /last good configuration is in force/u],
-      [{ limits: rows }, /the row has \d{7} bytes as JSON, more than the 1048576.*last good configuration is in force/u],
+      [{ limits: rows }, /the configuration has \d{7} bytes as JSON, more than the 1048576.*last good configuration is in force/u],
     ];
     const parts = { component: PARTS.component.replace('gen-limit.wasm', 'gen-limit-chaos.wasm') };
     for (const [config, told] of FAULTY) {
@@ -410,7 +410,7 @@ suite('configuration', () => {
     rmSync(stored(first));
     execFileSync('mkfifo', [stored(first)]);
     const world = await World.make({ config: limit('one'), home: first.home });
-    assert.match(world.stderr.join(''), /what is valid of the row is in force/u);
+    assert.match(world.stderr.join(''), /what is valid of it is in force/u);
     await world.edit(limit(1));
     assert.deepEqual(JSON.parse(readFileSync(stored(world), 'utf8')), limit(1));
   });

@@ -1,0 +1,302 @@
+/**
+ * The configuration of a row: one document, made of what the row says and what the user's settings say over it.
+ *
+ * # Where it comes from
+ *
+ * The row is always there. Over it lies what the user stored, key by key: on dsh 0.1 the section of the harness's
+ * settings; on 0.2, where the stored document is the row itself, nothing, except for as long as it takes a section that 0.1
+ * stored to be taken over into the row. `text` is the whole, and nobody else puts it together.
+ *
+ * # When it is known
+ *
+ * The harness mounts rows in any order, so what the user stored may come later than we do. Until the settings have come,
+ * or everything is mounted and there are none, the document is not `known`: nobody should begin with it who can wait, or
+ * remember it as good. Settings that go away leave everything as it was: a service that is replaced lifts no limit.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Context, Fiber } from '@deepseek-ai/cordis';
+import type {} from '@deepseek-ai/cordis-plugin-loader';
+import type { Section, SettingsError } from '../../node/index.d.ts';
+import { isObject, legacySection } from './compat/legacy.ts';
+import { NAMESPACE, described, onRowEdit, plain, take, type Place, type Service } from './compat/settings.ts';
+import { describe } from './gate.ts';
+import type { Reporter } from './report.ts';
+import type { Stored } from './stored.ts';
+
+/** Our own section of the settings, whatever the harness's version. */
+export interface Settings {
+  /** The section as it is. Rejects with a `SettingsFailure`. */
+  read(): Promise<Section>;
+  /**
+   * Changes keys of what the user stored, if it is still what `revision` names. Resolves after the new configuration is in
+   * force. Rejects with a `SettingsFailure`.
+   */
+  update(patch: string, revision?: string): Promise<Section>;
+}
+
+/** Why the settings could not be read or changed. */
+export class SettingsFailure extends Error {
+  readonly kind: SettingsError['kind'];
+  readonly section: Section | undefined;
+
+  constructor(kind: SettingsError['kind'], message: string, section?: Section) {
+    super(message);
+    this.kind = kind;
+    this.section = section;
+  }
+}
+
+/** How long a start waits for the settings while other plugins are still being mounted, in milliseconds. */
+const PATIENCE_MS = 1_000;
+/** How often we try for our place again where somebody else has it, or what is stored there cannot be read. */
+const RETRY_MS = 1_000;
+
+/** Our place among the settings, while there are any. */
+interface Open extends Place {
+  readonly service: Service;
+  /** Names this opening: revisions are counted from 0 in each, and those of an earlier one must not be taken for ours. */
+  readonly epoch: string;
+}
+
+export class Document implements Settings {
+  /** Settles as soon as the document is known, or after a second: a harness may wait for us to go on. */
+  readonly ready: Promise<void>;
+  /** Called after it changed, or became known. */
+  onChange: () => void = () => undefined;
+  #known = false;
+  #setKnown: () => void = () => undefined;
+  #row: unknown;
+  /** What lies over the row. What is no object takes its place, as in the harness's own merging. */
+  #user: unknown;
+  /** What 0.1 stored, until it is in the row. */
+  #legacy: object | undefined;
+  /** Whether the harness did not let it be written there: then an edit of the row is the user's answer. */
+  #stuck = false;
+  #open: Open | undefined;
+  #fiber: Fiber | undefined;
+  #taken: Stored;
+  #say: Reporter;
+
+  constructor(taken: Stored, say: Reporter) {
+    this.#taken = taken;
+    this.#say = say;
+    this.ready = new Promise((resolve) => (this.#setKnown = resolve));
+  }
+
+  /** The whole document, as text for the component. */
+  get text(): string {
+    return toJson(merge(this.#row ?? {}, this.#legacy ?? this.#user));
+  }
+
+  /** What of it is left without what the user stored. */
+  get row(): string {
+    return toJson(this.#row ?? {});
+  }
+
+  /** Whether it is what the user wants, as far as it can be known. */
+  get known(): boolean {
+    return this.#known;
+  }
+
+  /** Follows the row and the settings as a mounting sees them, until it is disposed of. */
+  follow(ctx: Context, config: unknown): void {
+    this.#row = plain(config);
+    onRowEdit(ctx, (row) => {
+      this.#row = row;
+      if (this.#stuck) this.#inherited();
+      this.onChange();
+      // A section is registered together with what it lies over.
+      if (this.#open?.over === true) void this.#fiber?.restart().catch(() => undefined);
+    });
+    this.#fiber = ctx.inject(['settings'], (inner) => this.#attach(ctx, inner));
+    if (!this.#known) this.#settle(ctx.root);
+  }
+
+  /** Without settings the document is known when everything is mounted. */
+  #settle(root: Context): void {
+    void mounted(root).then(() => this.#know());
+    setTimeout(() => this.#setKnown(), PATIENCE_MS).unref();
+  }
+
+  #know(): void {
+    this.#known = true;
+    this.#setKnown();
+    this.onChange();
+  }
+
+  /** The settings have come. Never throws: the harness would give the row up. */
+  #attach(ctx: Context, inner: Context): void {
+    let told: string | undefined;
+    const attempt = (): boolean => {
+      try {
+        this.#begin(ctx, inner);
+        return true;
+      } catch (error) {
+        const message = describe(error);
+        if (message !== told) this.#say('error', `${message}; until that is put right it cannot be changed there`);
+        told = message;
+        return false;
+      }
+    };
+    const begun = attempt();
+    this.#know();
+    if (begun) return;
+    const timer = setInterval(() => {
+      if (!attempt()) return;
+      clearInterval(timer);
+      this.onChange();
+    }, RETRY_MS).unref();
+    inner.effect(() => () => clearInterval(timer), 'gen-limit settings');
+  }
+
+  #begin(ctx: Context, inner: Context): void {
+    const service: Service = inner.settings;
+    let place: Place | undefined;
+    try {
+      place = take(inner, service, this.#row, () => this.#reread());
+    } catch (error) {
+      // What is stored there is no section; what it is, the harness does not tell.
+      if (this.#open === undefined && described(service, NAMESPACE) === undefined) this.#user = null;
+      throw error;
+    }
+    if (place === undefined) return;
+    const open = { ...place, service, epoch: randomUUID().slice(0, 8) };
+    this.#open = open;
+    inner.effect(() => () => {
+      if (this.#open === open) this.#open = undefined;
+    }, 'gen-limit settings');
+    if (place.over) this.#user = described(service, place.ns)?.user;
+    else this.#inherit(ctx.root);
+  }
+
+  /** The user's section changed. */
+  #reread(): void {
+    const { service, ns } = this.#open ?? {};
+    if (service === undefined || ns === undefined) return;
+    this.#user = described(service, ns)?.user;
+    this.onChange();
+  }
+
+  /** What 0.1 stored is in force at once, and in the row as soon as the harness can write it there. */
+  #inherit(root: Context): void {
+    try {
+      const section = legacySection();
+      if (section === undefined || this.#taken.read() === JSON.stringify(section)) return;
+      this.#legacy = section;
+    } catch (error) {
+      this.#say('warn', `what dsh 0.1 stored could not be read and is not taken over: ${describe(error)}`);
+      return;
+    }
+    void mounted(root).then(async () => {
+      try {
+        // A change of the user's may have taken it along.
+        if (this.#legacy !== undefined) await this.#write({});
+      } catch (error) {
+        this.#stuck = true;
+        this.#say('warn', `what dsh 0.1 stored is in force until the row is edited, but could not be written there: ${describe(error)}`);
+      }
+    });
+  }
+
+  async read(): Promise<Section> {
+    return this.#section(this.#opened());
+  }
+
+  async update(patch: string, revision?: string): Promise<Section> {
+    const open = this.#opened();
+    const change = fromJson(patch);
+    if (!isObject(change)) throw new SettingsFailure('invalid', `expected an object of keys to change, found ${patch.slice(0, 40)}`);
+    if (!open.service.writable) throw new SettingsFailure('read-only', 'this harness does not let its settings be changed');
+    const [epoch, count] = revision?.split('.') ?? [];
+    if (revision !== undefined && epoch !== open.epoch) throw this.#conflict(open);
+    await this.#write(change, count === undefined ? undefined : Number(count));
+    return this.read();
+  }
+
+  async #write(change: object, revision?: number): Promise<void> {
+    const open = this.#opened();
+    try {
+      await open.service.update(open.ns, { ...this.#legacy, ...change }, revision);
+    } catch (error) {
+      if (error instanceof Error && 'code' in error && error.code === 'SETTINGS_CONFLICT') throw this.#conflict(open);
+      throw new SettingsFailure('other', describe(error));
+    }
+    if (this.#legacy !== undefined) {
+      this.#inherited();
+      this.#say('info', 'took what dsh 0.1 stored in settings.yaml over into the row', true);
+    }
+    if (open.over) this.#user = described(open.service, open.ns)?.user;
+    this.onChange();
+  }
+
+  /** From now on the row says it, and what the user changes or removes there stays so. */
+  #inherited(): void {
+    const section = this.#legacy;
+    this.#legacy = undefined;
+    this.#stuck = false;
+    try {
+      this.#taken.write(JSON.stringify(section));
+    } catch (error) {
+      this.#say('warn', `that could not be noted, so the next start will do it again: ${describe(error)}`);
+    }
+  }
+
+  #opened(): Open {
+    const open = this.#open;
+    if (open === undefined) throw new SettingsFailure('unavailable', 'this harness has no settings for this row');
+    return open;
+  }
+
+  #section({ service, ns, epoch }: Open): Section {
+    const descriptor = described(service, ns);
+    if (descriptor === undefined) throw new SettingsFailure('unavailable', 'this harness has no settings for this row');
+    const { base = {}, user = {}, revision } = descriptor;
+    return {
+      value: this.text,
+      base: toJson(base),
+      user: toJson(user),
+      writable: service.writable,
+      revision: `${epoch}.${revision}`,
+    };
+  }
+
+  #conflict(open: Open): SettingsFailure {
+    return new SettingsFailure('conflict', 'it was changed since it was read', this.#section(open));
+  }
+}
+
+/** Settles when everything is mounted, or has failed to be. */
+async function mounted(root: Context): Promise<void> {
+  try {
+    await root.get('loader')?.await();
+  } catch {
+    // What failed is the harness's to tell.
+  }
+}
+
+/** One layer over another, as the harness lays them. */
+function merge(under: unknown, over: unknown): unknown {
+  if (over === undefined) return under;
+  return isObject(under) && isObject(over) ? { ...under, ...over } : over;
+}
+
+function fromJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A configuration as text for the component. What JSON cannot say becomes text too, so that it is seen. */
+function toJson(config: unknown): string {
+  const visible = (_key: string, value: unknown): unknown => {
+    if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
+    return typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function' ? String(value) : value;
+  };
+  try {
+    return JSON.stringify(config, visible);
+  } catch (error) {
+    return JSON.stringify(describe(error));
+  }
+}
