@@ -9,12 +9,14 @@ import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 import type * as Addon from '../../node/index.d.ts';
 import { describe } from './gate.ts';
+import type { Scale } from './transport.ts';
 
 /** Where the parts are, and what a test wants different. */
 export interface Parts {
   readonly addon: string;
   readonly component: string;
   readonly options?: Addon.Options;
+  readonly transport?: Scale;
 }
 
 /** As the package ships them, beside `dist/`. */

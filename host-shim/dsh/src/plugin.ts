@@ -19,6 +19,7 @@ import { Spawns } from './spawns.ts';
 import { Stored } from './stored.ts';
 import { GatedStream, type Running } from './stream.ts';
 import { Trace } from './trace.ts';
+import { Transport } from './transport.ts';
 import { Web } from './web.ts';
 
 /** Mounts the plugin on a row. */
@@ -35,9 +36,10 @@ class Plugin implements Living {
   readonly gate: Gate;
   readonly requests: Requests;
   #web: Web;
-  #document: Document;
+  readonly settings: Document;
   #enforcement: Enforcement;
   #spawns: Spawns;
+  #transport: Transport;
   #say: Reporter;
   #listeners: Array<() => unknown>;
   #within = new AsyncLocalStorage<Running>();
@@ -49,12 +51,12 @@ class Plugin implements Living {
     this.#say = reporter(root);
     // The profile's own rows are all included by one; its name says nothing.
     const row = ctx.fiber.entry?.id.replace(/^include:/u, '') ?? 'gen-limit';
-    this.#document = new Document(new Stored(ctx.baseUrl, row, 'taken-over'), this.#say);
+    this.settings = new Document(new Stored(ctx.baseUrl, row, 'taken-over'), this.#say);
     const trace = Trace.fromEnvironment();
     this.gate = new Gate(this.#say, trace, false, () => isEnding(root));
-    this.requests = new Requests(this.gate, (ask) => answer(ask, root, this.#document));
-    this.#enforcement = new Enforcement(this.gate, this.#document, new Stored(ctx.baseUrl, row), () => this.requests.stats(), this.#say);
-    this.#document.onChange = () => this.#changed();
+    this.requests = new Requests(this.gate, (ask) => answer(ask, root, this.settings));
+    this.#enforcement = new Enforcement(this.gate, this.settings, new Stored(ctx.baseUrl, row), () => this.requests.stats(), this.#say);
+    this.settings.onChange = () => this.#changed();
     this.gate.onLog = () => this.#enforcement.retry();
     this.gate.onParting = (limiter) => {
       trace?.stats(this.requests.stats(), limiter);
@@ -62,12 +64,13 @@ class Plugin implements Living {
     };
     this.#web = new Web(root, this.gate, this.requests, this.#say);
     this.#spawns = new Spawns(this.gate);
+    this.#transport = new Transport(root, this.#within, this.#say, parts.transport);
     this.#listeners = this.#listen(root);
     void this.#load();
   }
 
   adopt(ctx: Context, config: unknown): void {
-    this.#document.follow(ctx, config);
+    this.settings.follow(ctx, config);
     this.#changed(true);
     ctx.effect(() => () => leave(ctx), 'gen-limit row');
   }
@@ -75,13 +78,14 @@ class Plugin implements Living {
   stop(): void {
     for (const stop of this.#listeners) stop();
     this.#web.stop();
+    this.#transport.stop();
   }
 
   async #load(): Promise<void> {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const [limiter] = await Promise.all([load(this.#parts), this.#document.ready]);
+      const [limiter] = await Promise.all([load(this.#parts), this.settings.ready]);
       // Meanwhile the row may have gone, or another load come first.
       if (!this.gate.loading && !this.gate.failed) return;
       this.#enforcement.begin(limiter);
@@ -133,7 +137,10 @@ class Plugin implements Living {
       provider,
       within: this.#within,
       signal,
-      next,
+      next: () => {
+        this.#transport.renew();
+        return next();
+      },
       start: () => {
         const session = sessionId === undefined ? undefined : root.get('sessions')?.get(sessionId);
         const { first, spawn } = this.#spawns.calls(sessionId, session);

@@ -22,10 +22,10 @@ import type { Gate } from './gate.ts';
 import { reporter } from './report.ts';
 
 /** Changes when `Living` does, so that copies of this module that do not fit each other keep apart. */
-const ROWS = Symbol.for('@creait/dsh-gen-limit.rows.1');
+const ROWS = Symbol.for('@creait/dsh-gen-limit.rows.2');
 
 /** `FiberState.ACTIVE`; a const enum of the harness, which type stripping cannot import. */
-const ACTIVE = 2;
+export const ACTIVE = 2;
 
 /** How long a disposal may turn out to be the first half of a replacement, and how often we look, in milliseconds. */
 const GRACE_MS = 250;

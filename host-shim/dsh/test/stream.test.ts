@@ -442,7 +442,7 @@ suite('stream', () => {
       const error = new Error('no such session');
       const { signal } = new AbortController();
       const stream = new GatedStream({
-        gate, signal, within: new AsyncLocalStorage(),
+        gate, signal, provider: 'box', within: new AsyncLocalStorage(),
         start: () => { throw error; },
         next: () => assert.fail('the backend was reached'),
       });
