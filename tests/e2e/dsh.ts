@@ -241,6 +241,11 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return this.#origin;
   }
 
+  /** The headers of somebody who has logged in. */
+  get loggedIn(): Readonly<Record<string, string>> {
+    return this.#headers;
+  }
+
   /** Makes a request of somebody who has logged in. */
   fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
