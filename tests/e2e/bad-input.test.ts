@@ -6,21 +6,25 @@ import { describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
 import { type Dsh, HARNESS, type Home, limit, MODEL, type Patch, PROVIDER } from './dsh.ts';
-import { inWorld, type World } from './scenario.ts';
-import { fanOut, gate, ROOT } from './scripts.ts';
+import { inWorld, TEAM, type World } from './scenario.ts';
+import { children, fanOut, gate, ROOT } from './scripts.ts';
 
 const PROMPT = `[s:${ROOT}] split this up`;
 
 /** Three children that generate at once if nothing stops them. */
 const script = fanOut({ n: 3, holdMs: 700 });
 
-/** A headless run whose calls all pass: its three children end when all of them generate. */
-async function unlimited(config: Patch, run: (world: World) => Promise<Dsh>): Promise<void> {
+/** A team's run whose calls all pass: its three children end when all of them generate. */
+async function unlimited(config: Patch, run: (world: World) => Promise<unknown>): Promise<void> {
   const three = gate();
-  await inWorld({ script: fanOut({ n: 3, until: three.opened }), profile: 'headless', config }, async (world) => {
-    const [dsh] = await Promise.all([run(world), world.crowd(3, three)]);
-    assert.equal(await dsh.exited, 0, dsh.stderr);
+  await inWorld({ script: fanOut({ n: 3, until: three.opened }), profile: TEAM, config }, async (world) => {
+    await Promise.all([run(world), world.crowd(3, three)]);
   });
+}
+
+/** The three children do their work. */
+function threeWork(world: World): Promise<Dsh> {
+  return world.team(PROMPT, () => children(3).every((child) => world.server.completed(child)));
 }
 
 /** A headless run whose calls are refused: none reaches the server. */
@@ -42,9 +46,8 @@ describe('a wrong row is named with its field, and its valid rows are in force',
   };
   for (const [what, [row, named]] of Object.entries(wrong)) {
     test(what, () =>
-      inWorld({ script, profile: 'headless', config: { limits: [good, row] } }, async (world) => {
-        const dsh = await world.headless(PROMPT);
-        assert.equal(await dsh.exited, 0, dsh.stderr);
+      inWorld({ script, profile: TEAM, config: { limits: [good, row] } }, async (world) => {
+        const dsh = await threeWork(world);
         assert.match(dsh.stderr, named);
         assert.equal(world.server.peakSessions, 1);
       }),
@@ -97,11 +100,10 @@ describe('a part of the package is wrong: it is named and calls pass unlimited',
     test(what, () =>
       unlimited(limit(1), async (world) => {
         await breakPackage(world.home, fault);
-        const dsh = await world.headless(PROMPT);
+        const dsh = await threeWork(world);
         const line = dsh.stderr.split('\n').find((text) => text.startsWith('gen-limit: ')) ?? '';
         assert.match(line, fault.named);
         assert.ok(line.includes(join(world.home.installed, fault.part)), `the file is named: ${line}`);
-        return dsh;
       }),
     );
   }
@@ -119,15 +121,21 @@ describe('a part of the package is wrong and onFailure is closed: calls are refu
 });
 
 describe('a harness that is too old is named with the version it needs', { concurrency: 2 }, () => {
+  const skip = HARNESS.command.length === 1 ? 'an executable in one piece cannot pretend to be of another version' : false;
+
   async function onOldHarness(world: World): Promise<Dsh> {
     const dsh = await world.headless(PROMPT, await pretending(world.home, '0.1.0-rc.7'));
     assert.match(dsh.stderr, /gen-limit: .*dsh 0\.1\.0-rc\.7.*0\.1\.0-rc\.8/);
     return dsh;
   }
 
-  test('and calls pass unlimited', () => unlimited(limit(1), onOldHarness));
+  test('and calls pass unlimited', { skip }, () =>
+    unlimited(limit(1), async (world) => {
+      const dsh = await onOldHarness(world);
+      assert.equal(await dsh.exited, 0, dsh.stderr);
+    }));
 
-  test('and calls are refused when onFailure is closed', () => refused(limit(1), onOldHarness));
+  test('and calls are refused when onFailure is closed', { skip }, () => refused(limit(1), onOldHarness));
 });
 
 /** An entry point of the harness in a package that says it is of another version. */

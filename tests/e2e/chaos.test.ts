@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
 import { CHAOS, limit } from './dsh.ts';
-import { inWorld, type World } from './scenario.ts';
+import { inWorld, TEAM, type World } from './scenario.ts';
 import { children, fanOut, gate, ROOT } from './scripts.ts';
 
 const PROMPT = `[s:${ROOT}] split this up`;
@@ -15,11 +15,11 @@ async function withChaos(chaos: string, test: (world: World, stderr: string) => 
   const config = { ...limit(2), maxRestarts: 1_000, chaos };
   const two = gate();
   const script = fanOut({ n: 8, holdMs: 200, until: two.opened });
-  await inWorld({ script, profile: 'headless', config }, async (world) => {
+  await inWorld({ script, profile: TEAM, config }, async (world) => {
     await copyFile(CHAOS, join(world.home.installed, 'gen-limit.wasm'));
-    const [dsh] = await Promise.all([world.headless(PROMPT), world.crowd(2, two)]);
-    assert.equal(await dsh.exited, 0, dsh.stderr);
-    const unserved = children(8).filter((child) => !world.server.completed(child));
+    const served = (child: string): boolean => world.server.completed(child);
+    const [dsh] = await Promise.all([world.team(PROMPT, () => children(8).every(served)), world.crowd(2, two)]);
+    const unserved = children(8).filter((child) => !served(child));
     assert.deepEqual(unserved, [], world.server.describe());
     test(world, dsh.stderr);
   });

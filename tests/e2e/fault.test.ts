@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 
 import { limit, type Home } from './dsh.ts';
 import type { Ending } from './model-server.ts';
-import { holding, Holds, inWorld } from './scenario.ts';
+import { holding, Holds, inWorld, TEAM } from './scenario.ts';
 import { children, fanOut, ROOT } from './scripts.ts';
 
 const PROMPT = `[s:${ROOT}] split this up`;
@@ -28,12 +28,13 @@ describe('a stream that breaks frees its seat', { concurrency: 2 }, () => {
       const script = fanOut({ n: 4, holdMs: 80 }, ({ session, turn }) =>
         session === '02' && turn === 0 ? { text: 'half of', ending } : undefined,
       );
-      return inWorld({ script, profile: 'headless', config: limit(1) }, async (world) => {
+      return inWorld({ script, profile: TEAM, config: limit(1) }, async (world) => {
         const { server, home } = world;
-        const dsh = await world.headless(PROMPT);
-        assert.equal(await dsh.exited, 0, dsh.stderr);
+        const others = children(4).filter((child) => child !== '02');
+        const ended = (): boolean => server.of('02').at(-1)?.outcome !== undefined;
+        await world.team(PROMPT, () => ended() && others.every((child) => server.completed(child)));
         assert.equal(server.of('02')[0]?.outcome, 'failed');
-        for (const child of children(4).filter((child) => child !== '02')) assert.ok(server.completed(child));
+        for (const child of others) assert.ok(server.completed(child));
         assert.equal(server.peakSessions, 1);
         nothingLeft(home);
       });

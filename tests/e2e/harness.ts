@@ -19,7 +19,7 @@ export interface Harness {
   readonly version: string;
   /** The program that is started, and what comes before the harness's own arguments. */
   readonly command: readonly [program: string, ...before: string[]];
-  /** Whether a tool call can be told to wait for its subagent; else all work in the background. */
+  /** Whether a tool call can wait for its subagent; else all of them work in the background. */
   readonly foreground: boolean;
   /** What stands in the home's `settings.yaml`, and what in the profile's patch layer, to set these sections. */
   configure(sections: Sections): { readonly settings: Sections; readonly patches: readonly Patch[] };
@@ -49,8 +49,8 @@ const v021: Harness = {
   command: [join(root, 'target/tools/dsh-0.2.1-rc.2/deepseek_harness_runtime/runtime/deepseek-harness-sdk-runtime-linux-x64')],
   foreground: false,
   configure: (sections) => {
-    // By itself it rejects the ninth subagent that is active at once; here only our limits may bind.
-    const all = { ...sections, subagent: { maxActiveSubagents: 64, ...sections['subagent'] } };
+    // By itself it rejects the ninth subagent that is active at once, and a subagent's own; here only our limits may bind.
+    const all = { ...sections, subagent: { maxActiveSubagents: 64, maxDepth: 8, ...sections['subagent'] } };
     return { settings: {}, patches: Object.entries(all).map(([id, config]) => ({ id, config })) };
   },
   request: (method, payload) => {

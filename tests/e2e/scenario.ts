@@ -1,9 +1,14 @@
 /** The world of one test: a model server, a home, and harnesses that end with the test. */
-import { Dsh, Home, type HomeOptions, type Profile } from './dsh.ts';
+import assert from 'node:assert/strict';
+
+import { Dsh, HARNESS, Home, type HomeOptions, type Profile } from './dsh.ts';
 import type { Harness } from './harness.ts';
 import { ModelServer, type Arrival, type Reply, type Script } from './model-server.ts';
 import { PATIENCE_MS } from './patience.ts';
 import { gate, type Gate } from './scripts.ts';
+
+/** The profile in which a team of agents is worked with: a headless harness ends with its root, whoever works on. */
+export const TEAM: Profile = HARNESS.foreground ? 'headless' : 'web';
 
 /** What a test works with. */
 export class World {
@@ -30,6 +35,20 @@ export class World {
     const overdue = setTimeout(() => void dsh.stop('SIGKILL'), PATIENCE_MS);
     await dsh.exited;
     clearTimeout(overdue);
+    return dsh;
+  }
+
+  /** Has a team do what is asked in the profile for teams, until `done` and all is quiet; gives the process after its end. */
+  async team(prompt: string, done: () => boolean): Promise<Dsh> {
+    if (HARNESS.foreground) {
+      const dsh = await this.headless(prompt);
+      assert.equal(await dsh.exited, 0, dsh.stderr);
+      return dsh;
+    }
+    const dsh = await this.web();
+    await dsh.prompt(prompt);
+    await this.server.until('the end of the team', () => done() && this.server.idle);
+    await dsh.stop();
     return dsh;
   }
 
