@@ -207,7 +207,7 @@ export class Document implements Settings {
     const change = fromJson(patch);
     if (!isObject(change)) throw new SettingsFailure('invalid', `expected an object of keys to change, found ${patch.slice(0, 40)}`);
     if (!open.service.writable) throw new SettingsFailure('read-only', 'this harness does not let its settings be changed');
-    const [epoch, count] = revision?.split('.') ?? [];
+    const [, epoch, count] = revision?.match(/^([0-9a-f]+)\.(\d+)$/u) ?? [];
     if (revision !== undefined && epoch !== open.epoch) throw this.#conflict(open);
     await this.#write(change, count === undefined ? undefined : Number(count));
     return this.read();
@@ -294,9 +294,5 @@ function toJson(config: unknown): string {
     if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
     return typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function' ? String(value) : value;
   };
-  try {
-    return JSON.stringify(config, visible);
-  } catch (error) {
-    return JSON.stringify(describe(error));
-  }
+  return JSON.stringify(config, visible);
 }

@@ -14,6 +14,7 @@ import { Loader, type Entry } from '@deepseek-ai/cordis-plugin-loader';
 import LlmRuntime, { CallId, LlmAdapter, type GenerateOptions, type LlmResolvedModelInfo, type StreamChunk } from '@deepseek-ai/dsh-llm';
 import type { Options } from '../../node/index.d.ts';
 import type { Gate } from '../src/gate.ts';
+import { Config } from '../src/index.ts';
 import type { Parts } from '../src/load.ts';
 import { mount } from '../src/plugin.ts';
 import type { Requests } from '../src/requests.ts';
@@ -234,7 +235,7 @@ export class World {
     const used = { ...PARTS, options: { manualClock: true, callTicks: 1000, ...options }, ...parts };
     // Two modules with the same plugin: what a replaced module is.
     for (const name of ['gen-limit', 'gen-limit-new']) {
-      const plugin = { name: 'gen-limit', apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
+      const plugin = { name: 'gen-limit', Config, apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };
       const { wrap } = this;
       this.ctx.loader.builtins[name] = wrap === undefined ? plugin : { name: 'wrapped', apply: (ctx: Context) => wrap(ctx, plugin) };
     }
@@ -258,7 +259,7 @@ export class World {
 
   /** What lives on the row; also after the row is gone. */
   get living(): { gate: Gate; requests: Requests } {
-    const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.1')] as WeakMap<object, { gate: Gate; requests: Requests }>;
+    const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.2')] as WeakMap<object, { gate: Gate; requests: Requests }>;
     return (this.#living = rows.get(this.entry) ?? this.#living) ?? fail('nothing lives on the row');
   }
 
