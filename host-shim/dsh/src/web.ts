@@ -101,6 +101,8 @@ export class Web {
         this.#routes.set(path, leave);
         if (second) this.#say('warn', `${path} answers for another row of this plugin, not for this one as well`);
       } catch (error) {
+        // Told once for each web server.
+        this.#routes.set(path, () => undefined);
         this.#say('warn', `${path} is not served: ${describe(error)}`);
       }
     }
@@ -236,6 +238,8 @@ function json(status: number, value: unknown): Reply {
 }
 
 function send(request: IncomingMessage, response: ServerResponse, { status, headers, body }: Reply): void {
+  // Whoever has gone is not answered.
+  if (response.destroyed) return;
   for (const [name, value] of [...ALWAYS, ...headers]) response.setHeader(name, value);
   response.statusCode = status;
   const bare = status === 204 || status === 304;

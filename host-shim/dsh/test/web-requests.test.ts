@@ -8,7 +8,7 @@ import { Gate } from '../src/gate.ts';
 import { Requests, type Reply } from '../src/requests.ts';
 import { Web } from '../src/web.ts';
 import { settled, temporary, until } from './support.ts';
-import { CONFIG, STATS, ask, type Answer, type Asking } from './web-support.ts';
+import { CONFIG, STATS, Wire, ask, type Answer, type Asking } from './web-support.ts';
 
 const ANSWERS = 32;
 
@@ -48,6 +48,7 @@ interface Stage {
   readonly requests: Requests;
   readonly web: Web;
   readonly said: string[];
+  readonly port: number;
   ask(path: string, asking?: Asking): Promise<Answer>;
 }
 
@@ -70,7 +71,7 @@ async function stage(serve: (ask: Ask) => Reply | Promise<Reply> = () => () => 0
   await root.plugin(WebServer as never, { host: '127.0.0.1', port: 0 } as never);
   await settled();
   const port = root.get('webServer')?.port ?? 0;
-  return { gate, fake: new Fake(), requests, web, said, ask: (path, asking) => ask(port, path, asking) };
+  return { gate, fake: new Fake(), requests, web, said, port, ask: (path, asking) => ask(port, path, asking) };
 }
 
 describe('before the component is there', () => {
@@ -142,6 +143,21 @@ describe('a component that does not answer', () => {
       fake.respond(id, 200, [], '"of the second"');
     };
     assert.equal((await ask(CONFIG)).text, '"of the second"');
+  });
+
+  test('whoever leaves while it thinks is not answered, and nobody minds', async () => {
+    const { gate, fake, ask, port } = await stage();
+    gate.open(fake.limiter);
+    const wire = new Wire(port).write(`GET ${CONFIG} HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+    await until(() => fake.requested.length === 1);
+    wire.socket.destroy();
+    await wire.closed;
+    await settled();
+    fake.onRequest = (id) => {
+      fake.respond(1, 200, [], 'x'.repeat(1 << 20));
+      fake.respond(id, 200, [], '"the next"');
+    };
+    assert.equal((await ask(CONFIG)).text, '"the next"');
   });
 
   test('an addon that throws is a 503, not the end of the harness', async () => {
