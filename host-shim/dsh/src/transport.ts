@@ -66,6 +66,7 @@ interface Created {
   readonly request: {
     readonly origin: unknown;
     readonly method: string;
+    readonly path: string;
     headersTimeout?: number | null;
     bodyTimeout?: number | null;
   };
@@ -153,7 +154,8 @@ export class Transport {
       const { request } = message as Created;
       // How long a proxy takes to open a tunnel says nothing of the provider.
       if (request.method === 'CONNECT') return;
-      const ms = this.#patience(request.origin);
+      // A proxy that makes no tunnel is asked for the whole URL.
+      const ms = this.#patience(request.path.startsWith('/') ? request.origin : request.path);
       if (ms === undefined) return;
       request.headersTimeout = longer(request.headersTimeout, ms);
       request.bodyTimeout = longer(request.bodyTimeout, ms);
