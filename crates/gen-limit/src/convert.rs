@@ -1,7 +1,7 @@
 //! Between the contract's shapes and the limiter's.
 
 use crate::bindings::dsh::plugin::types;
-use crate::bindings::exports::dsh::plugin::{lifecycle, pools};
+use crate::bindings::exports::dsh::plugin::{lifecycle, pools, routes};
 
 /// The key of `extra` that names the live call whose stream awaits this one.
 const WITHIN: &str = "within";
@@ -85,4 +85,14 @@ pub fn refusal(refusal: limiter::Refusal) -> types::Refusal {
 fn wait_ended(end: limiter::WaitEnded) -> types::WaitEnded {
     let limiter::WaitEnded { scope, waited_ms, occupancy, limit } = end;
     types::WaitEnded { scope, waited_ms, occupancy, limit }
+}
+
+pub fn request(request: routes::Request) -> ::routes::Request {
+    let routes::Request { method, path, query, headers, body, host_status } = request;
+    ::routes::Request { method, path, query, headers, body, host_status }
+}
+
+pub fn response(response: ::routes::Response) -> routes::Response {
+    let ::routes::Response { status, headers, body } = response;
+    routes::Response { status, headers, body }
 }

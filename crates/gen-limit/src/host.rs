@@ -7,6 +7,7 @@ use crate::bindings::exports::dsh::plugin::routes::{Request, Response};
 use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use crate::convert;
 use crate::gate::{look, operate};
+use crate::lent::Lent;
 
 pub struct Component;
 
@@ -82,10 +83,10 @@ impl pools::Guest for Component {
 
 impl routes::Guest for Component {
     fn paths() -> Vec<String> {
-        crate::routes::paths()
+        ::routes::PATHS.map(str::to_owned).into()
     }
 
     async fn handle(request: Request) -> Response {
-        crate::routes::handle(&request)
+        convert::response(::routes::handle(&Lent, &convert::request(request)).await)
     }
 }

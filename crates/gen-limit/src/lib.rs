@@ -1,13 +1,14 @@
-//! The component: the [`limiter`] behind the world `plugin` of `wit/`. Conversion, and nothing else.
+//! The component: the [`limiter`] and its [`routes`] behind the world `plugin` of `wit/`. Conversion, and nothing else.
 //!
-//! [`host`] has the exports, [`convert`] the shapes, [`gate`] the limiter and the futures of those who wait, [`routes`] the
-//! answers to requests. There is no clock, no entropy, no I/O and no thread in here: time is an argument, decisions are data.
+//! [`host`] has the exports, [`convert`] the shapes, [`gate`] the limiter and the futures of those who wait, [`lent`] what the
+//! routes may ask of the host. There is no clock, no entropy, no I/O and no thread in here: time is an argument, decisions
+//! are data.
 
 mod bindings;
 mod convert;
 mod gate;
 mod host;
-mod routes;
+mod lent;
 
 #[cfg(feature = "chaos")]
 mod chaos;

@@ -8,6 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::call::Route;
@@ -22,8 +23,12 @@ pub const GREATEST_MS: u64 = (1 << 53) - 1;
 /// The longest id, in bytes. Hosts shorten what is longer before the limiter sees it.
 pub const GREATEST_ID_BYTES: usize = 1_024;
 
+/// The keys of a configuration, for sentences.
+pub const KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
+                        spawnTools, spawnGraceMs, onFailure, maxRestarts";
+
 /// What is wrong with one place of the configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Where: `limits[2].max`; empty for the whole text.
     pub path: String,
@@ -186,7 +191,7 @@ impl Reader {
             config.spawn_tools = tools;
         }
         for name in fields.keys() {
-            self.problem(&key_text(name), format!("unknown key; known are {TOP_KEYS}"));
+            self.problem(&key_text(name), format!("unknown key; known are {KEYS}"));
         }
 
         for (at, row) in limits.into_iter().enumerate() {
@@ -400,8 +405,6 @@ impl Reader {
 }
 
 const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 4294967295";
-const TOP_KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
-                        spawnTools, spawnGraceMs, onFailure, maxRestarts";
 
 /// The value as a whole number; `3.0` and `3e0` are one, `3.5`, `1e-400`, `1e400` and `"3"` are none. Decided on the digits
 /// as they were written: a double would round a fraction away.

@@ -9,7 +9,7 @@ const WAITS: usize = 1_024;
 /// How many calls the mean duration looks back on.
 const DURATIONS: usize = 64;
 /// How many of each kind one answer lists.
-pub(crate) const PAGE: usize = 500;
+pub const PAGE: usize = 500;
 
 /// The last `N` values, oldest overwritten first.
 #[derive(Debug)]
@@ -50,6 +50,7 @@ impl Observed {
         self.waits.push(waited_ms.unwrap_or(0));
         if let Some(ms) = waited_ms {
             self.totals.waited += 1;
+            self.totals.sum_wait_ms = self.totals.sum_wait_ms.saturating_add(ms);
             self.totals.max_wait_ms = self.totals.max_wait_ms.max(ms);
         }
     }
@@ -96,6 +97,8 @@ pub struct StatsQuery {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
+    /// The instant they are of, on the host's clock.
+    pub now: Instant,
     /// Per busy route, in order: how many sessions generate and how many calls and spawns wait.
     pub entries: Vec<Entry>,
     /// Per configured scope and then per other busy one, each in the order of scopes.
@@ -141,6 +144,8 @@ pub struct Entry {
 pub struct ScopeStats {
     /// Its text.
     pub scope: String,
+    /// Whether the configuration names it; it is then kept, and its totals with it, while nobody is there.
+    pub configured: bool,
     /// The configured limit; -1 is unlimited, 0 paused.
     pub max: i64,
     /// `session` or `stream`.
@@ -187,6 +192,8 @@ pub struct Totals {
     pub admitted: u64,
     /// Of those, the ones that waited.
     pub waited: u64,
+    /// All waits that ended in admission together, in milliseconds.
+    pub sum_wait_ms: u64,
     /// The longest wait that ended in admission, in milliseconds.
     pub max_wait_ms: u64,
     /// Refused, by reason.
@@ -212,9 +219,20 @@ pub struct Refused {
 }
 
 impl Refused {
+    /// Each reason by its name, and how often it was.
+    pub fn by_reason(&self) -> [(&'static str, u64); 5] {
+        [
+            ("queue-full", self.queue_full),
+            ("queue-timeout", self.queue_timeout),
+            ("paused", self.paused),
+            ("no-pool-seat", self.no_pool_seat),
+            ("other", self.other),
+        ]
+    }
+
     /// All of them.
     pub fn sum(&self) -> u64 {
-        self.queue_full + self.queue_timeout + self.paused + self.no_pool_seat + self.other
+        self.by_reason().iter().map(|(_, count)| count).sum()
     }
 }
 
@@ -239,12 +257,29 @@ pub struct RunTotals {
     pub totals: Totals,
 }
 
+/// What people call a session, and whose child it is. The limiter does not know: whoever shows its stats adds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct About {
+    /// Its title.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The session that spawned it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// The root of its tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<String>,
+}
+
 /// One session that generates on one route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
     /// The session, if the harness named one.
     pub session: Option<String>,
+    /// What people call it.
+    #[serde(flatten)]
+    pub about: About,
     /// The provider's id.
     pub provider: String,
     /// The model's id.
@@ -265,6 +300,9 @@ pub struct WaiterStats {
     pub kind: &'static str,
     /// Who waits; for a spawn, who spawns.
     pub session: Option<String>,
+    /// What people call it.
+    #[serde(flatten)]
+    pub about: About,
     /// The provider's id.
     pub provider: String,
     /// The model's id.

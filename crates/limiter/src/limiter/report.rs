@@ -7,7 +7,9 @@ use super::{Limiter, RouteIx, SessionIx, Waiter};
 use crate::call::{CallId, Instant, Reason, Refusal, WaitEnded};
 use crate::queue::{Kind, Rank};
 use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
-use crate::stats::{Blocked, Entry, Holder, PAGE, RunTotals, ScopeStats, Stats, StatsQuery, WaiterStats};
+use crate::stats::{
+    About, Blocked, Entry, Holder, PAGE, RunTotals, ScopeStats, Stats, StatsQuery, WaiterStats,
+};
 
 /// How a scope blocks a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,26 +194,6 @@ impl Limiter {
     }
 }
 
-fn scope_stats(scope: &Scope, waiting: Option<(u32, Instant)>, now: Instant) -> ScopeStats {
-    ScopeStats {
-        scope: scope.key.to_string(),
-        max: scope.max.map_or(-1, i64::from),
-        count_by: match scope.count_by {
-            CountBy::Session => "session",
-            CountBy::Stream => "stream",
-        },
-        occupancy: scope.occupancy(),
-        credits: scope.credits,
-        pool_seats: scope.capacity.map(|capacity| capacity.seats),
-        kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
-        waiting: waiting.map_or(0, |(count, _)| count),
-        oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),
-        wait_ms: scope.observed.waits(),
-        mean_call_ms: scope.observed.mean_call_ms(),
-        totals: scope.observed.totals,
-    }
-}
-
 /// A name as a sentence bears it, whatever its length.
 fn brief(name: &impl ToString) -> String {
     const LONGEST: usize = 80;
@@ -244,6 +226,7 @@ impl Limiter {
         let (waiters, waiters_total) = self.waiter_page(query.offset, now, &listed);
         let end = query.offset.saturating_add(PAGE);
         Stats {
+            now,
             truncated: [entries_total, scopes_total, holders_total, waiters_total]
                 .iter()
                 .any(|&total| total > end),
@@ -304,10 +287,31 @@ impl Limiter {
         let total = configured.len() + unlimited.clone().count();
         let page =
             configured.chain(unlimited).skip(offset).take(PAGE).map(|key| match self.scope_index.get(key) {
-                Some(ix) => scope_stats(&self.scopes[*ix], waiting.get(ix).copied(), now),
-                None => scope_stats(&self.new_scope(key), None, now),
+                Some(ix) => self.scope_stats(&self.scopes[*ix], waiting.get(ix).copied(), now),
+                None => self.scope_stats(&self.new_scope(key), None, now),
             });
         (page.collect(), total)
+    }
+
+    fn scope_stats(&self, scope: &Scope, waiting: Option<(u32, Instant)>, now: Instant) -> ScopeStats {
+        ScopeStats {
+            scope: scope.key.to_string(),
+            configured: self.config.limits.contains_key(&scope.key),
+            max: scope.max.map_or(-1, i64::from),
+            count_by: match scope.count_by {
+                CountBy::Session => "session",
+                CountBy::Stream => "stream",
+            },
+            occupancy: scope.occupancy(),
+            credits: scope.credits,
+            pool_seats: scope.capacity.map(|capacity| capacity.seats),
+            kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
+            waiting: waiting.map_or(0, |(count, _)| count),
+            oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),
+            wait_ms: scope.observed.waits(),
+            mean_call_ms: scope.observed.mean_call_ms(),
+            totals: scope.observed.totals,
+        }
     }
 
     /// How many wait for each route, and since when the oldest of them does.
@@ -340,6 +344,7 @@ impl Limiter {
         let page =
             held.into_iter().skip(offset).take(PAGE).map(|((session, route), (calls, since))| Holder {
                 session: self.session_name(session),
+                about: About::default(),
                 provider: self.routes[route].route.provider.clone(),
                 model: self.routes[route].route.model.clone(),
                 calls,
@@ -381,6 +386,7 @@ impl Limiter {
                     Kind::Spawn => "spawn",
                 },
                 session: self.session_name(waiter.session),
+                about: About::default(),
                 provider: route.provider.clone(),
                 model: route.model.clone(),
                 position: *position,

@@ -127,7 +127,7 @@ impl Subject for Hosted {
         if !self.asked {
             return None;
         }
-        self.plugin().request(get(""), now);
+        self.plugin().request(get("describe=false"), now);
         let responses = self.plugin().take_responses();
         Some(stats(&json(&responses[0].1)))
     }
@@ -142,6 +142,7 @@ fn stats(answer: &Value) -> Stats {
     let totals = |of: &Value| Totals {
         admitted: number(&of["admitted"]),
         waited: number(&of["waited"]),
+        sum_wait_ms: number(&of["sumWaitMs"]),
         max_wait_ms: number(&of["maxWaitMs"]),
         refused: Refused {
             queue_full: number(&of["refused"]["queueFull"]),
@@ -160,6 +161,7 @@ fn stats(answer: &Value) -> Stats {
     };
     let scope = |of: &Value| ScopeStats {
         scope: text(&of["scope"]),
+        configured: of["configured"] == true,
         max: of["max"].as_i64().expect("an integer"),
         count_by: if of["countBy"] == "stream" { "stream" } else { "session" },
         occupancy: small(&of["occupancy"]),
@@ -174,6 +176,7 @@ fn stats(answer: &Value) -> Stats {
     };
     let run = &answer["totals"];
     Stats {
+        now: number(&answer["now"]),
         entries: list(&answer["entries"]).iter().map(entry).collect(),
         scopes: list(&answer["scopes"]).iter().map(scope).collect(),
         holders: Vec::new(),

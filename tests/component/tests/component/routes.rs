@@ -6,15 +6,30 @@ use gen_limit_runtime::{
 };
 use serde_json::Value;
 
+const CONFIG: &str = "/api/dsh-gen-limit/config";
+const CATALOG: &str = "/api/dsh-gen-limit/catalog";
 const STATS: &str = "/api/dsh-gen-limit/stats";
+const METRICS: &str = "/api/dsh-gen-limit/metrics";
 
 pub fn get(query: &str) -> Request {
     Request { method: "GET".into(), path: STATS.into(), query: query.into(), ..Request::default() }
 }
 
-/// The answer, which is there at once.
+/// The answer of a host without a harness, which is there at once.
 pub fn ask(host: &mut Host, request: Request) -> Response {
+    ask_of(host, request, |_| Answer::Unavailable)
+}
+
+/// The answer of a host whose harness answers so.
+pub fn ask_of(host: &mut Host, request: Request, mut answer: impl FnMut(&Question) -> Answer) -> Response {
     let id = host.plugin.request(request, host.now);
+    let mut asks = host.plugin.take_asks();
+    while !asks.is_empty() {
+        for Ask { id, question } in asks {
+            host.plugin.answer(id, answer(&question), host.now);
+        }
+        asks = host.plugin.take_asks();
+    }
     let mut responses = host.plugin.take_responses();
     assert_eq!(responses.len(), 1);
     let (answered, response) = responses.remove(0);
@@ -30,7 +45,7 @@ pub fn json(response: &Response) -> Value {
 #[test]
 fn stats_answers_who_runs_and_who_waits_as_of_now() {
     let mut host = Host::new(release(), &limit(1, ""));
-    assert_eq!(host.plugin.paths(), [STATS]);
+    assert_eq!(host.plugin.paths(), [CONFIG, CATALOG, STATS, METRICS]);
     host.stream("a");
     host.stream("b");
     host.now += 700;
@@ -83,7 +98,7 @@ fn what_cannot_be_answered_is_an_answer_too() {
     let post = Request { method: "POST".into(), ..get("") };
     let response = ask(&mut host, post);
     assert_eq!(response.status, 405);
-    assert!(response.headers.contains(&("allow".into(), "GET".into())));
+    assert!(response.headers.contains(&("allow".into(), "GET, HEAD".into())));
     assert_eq!(ask(&mut host, Request { path: "/elsewhere".into(), ..get("") }).status, 404);
     for query in ["offset=minus", "scope=%zz", "scope=%e", "scope=%ff", "limit=3"] {
         let response = ask(&mut host, get(query));
@@ -94,7 +109,7 @@ fn what_cannot_be_answered_is_an_answer_too() {
 
 #[test]
 fn the_hosts_futures_are_answered_and_no_hook_is_made_async_by_them() {
-    let mut host = Host::new(chaos(), &limit(1, ""));
+    let mut host = Host::new(chaos(), &limit(9, ""));
     let id = host.plugin.request(get("chaos=ask"), host.now);
     // It asks one thing after the other.
     let mut asked = Vec::new();
