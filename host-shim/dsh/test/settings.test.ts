@@ -194,8 +194,10 @@ for (const version of VERSIONS) {
       const world = await make();
       await world.edit(limit(3));
       assert.equal(world.max, 3);
-      const { value, revision } = await world.settings.read();
+      const { value, base, revision } = await world.settings.read();
       assert.deepEqual(JSON.parse(value), limit(3));
+      assert.deepEqual(JSON.parse(base), version === '0.1' ? limit(3) : { limits: [] });
+      assert.deepEqual(world.ctx.settings.describe().map((descriptor) => descriptor.value), [limit(3)], 'for the harness too');
       await world.settings.update(json(limit(1)), revision);
       assert.equal(world.max, 1);
       await world.edit(limit(2, { maxQueued: 1 }));
@@ -290,11 +292,12 @@ suite('settings of dsh 0.1', () => {
   });
 
   /** A start in a harness whose other plugins take for ever to be mounted; the user has stored 1, the row says 3. */
-  async function unfinished(t: TestContext): Promise<{ world: SettingsWorld; started: Promise<void> }> {
+  async function unfinished(t: TestContext): Promise<{ world: SettingsWorld; started: Promise<void>; finish: () => void }> {
     t.mock.timers.enable({ apis: ['setTimeout'] });
+    const { promise, resolve: finish } = Promise.withResolvers<void>();
     class Unfinished extends SettingsWorld {
       protected override async furnish(): Promise<void> {
-        t.mock.method(this.ctx.loader, 'await', () => new Promise(() => undefined));
+        t.mock.method(this.ctx.loader, 'await', () => promise);
       }
     }
     const world = new Unfinished({});
@@ -305,7 +308,7 @@ suite('settings of dsh 0.1', () => {
     world.read('b');
     await settled();
     assert.deepEqual(world.let, [], 'nobody is let through before it is known what is limited');
-    return { world, started };
+    return { world, started, finish };
   }
 
   test('a start waits for the settings', async (t) => {
@@ -327,6 +330,16 @@ suite('settings of dsh 0.1', () => {
     await world.provide('0.1');
     assert.equal(world.max, 1);
     assert.deepEqual(JSON.parse(readFileSync(stored, 'utf8')), limit(1));
+  });
+
+  test('when everything is mounted and there are no settings, the row is the last word', async (t) => {
+    const { world, started, finish } = await unfinished(t);
+    t.mock.timers.tick(1_000);
+    await started;
+    finish();
+    await settled();
+    assert.deepEqual(JSON.parse(readFileSync(join(world.home, 'gen-limit', 'default.gen-limit.json'), 'utf8')), limit(3));
+    assert.equal(world.stderr.length, 1, world.told);
   });
 
   test('a second row is told that the settings are taken', async () => {
