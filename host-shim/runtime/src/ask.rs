@@ -267,9 +267,9 @@ mod tests {
         let mut models = asks.models("box".into());
         let [id] = ids(&mut asks)[..] else { panic!("one question") };
         assert!(!asks.answer(id, Answer::Sessions(Vec::new())));
-        assert_eq!(models.try_recv(), Ok(None));
+        assert!(matches!(models.try_recv(), Ok(None)));
         assert!(asks.answer(id, Answer::Models(Err("down".into()))));
-        assert_eq!(models.try_recv(), Ok(Some(Err("down".into()))));
+        assert!(matches!(models.try_recv(), Ok(Some(Err(why))) if why == "down"));
         assert!(!asks.answer(id, Answer::Models(Err("again".into()))));
     }
 

@@ -72,10 +72,10 @@ pub(crate) fn text(text: &mut String) {
 mod tests {
     use super::*;
 
-    fn bounded(text: &str) -> String {
-        let mut text = text.to_owned();
-        text(&mut text);
-        text
+    fn bounded(long: &str) -> String {
+        let mut short = long.to_owned();
+        text(&mut short);
+        short
     }
 
     #[test]
