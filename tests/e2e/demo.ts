@@ -9,13 +9,14 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 
-import { Dsh, HARNESS_NAME, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
+import { Dsh, HARNESS, HARNESS_NAME, Home, limit as limitTo, MODEL, PROVIDER } from './dsh.ts';
 import { ModelServer, type Stream } from './model-server.ts';
 import { PATIENCE_MS } from './patience.ts';
 import { children, fanOut, ROOT } from './scripts.ts';
 
 const USAGE = `Usage: cargo xtask demo [options]
 
+  --harness V      on that version of the harness (default 0.1.0; also 0.2.1)
   --limit N        sessions that may generate at once (default 2)
   --fanout N       subagents (default 12)
   --background     as background subagents, in the web profile driven through its API
@@ -325,7 +326,8 @@ function plan(): Plan {
   return {
     limit: values['no-plugin'] ? undefined : number('limit', 1),
     fanout: number('fanout', 1),
-    background: values.background,
+    // Where subagents cannot be waited for, there is no other way.
+    background: values.background || !HARNESS.foreground,
     holdMs: number('hold', 0),
     titleMs: number('title-hold', 0),
     json: values.json,

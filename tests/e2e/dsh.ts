@@ -34,6 +34,9 @@ export const COMPONENT = join(root, 'target/component/gen-limit.wasm');
 /** The component with faults on demand, for tests of what follows from them. */
 export const CHAOS = join(root, 'target/component/gen-limit-chaos.wasm');
 
+/** A plugin of the tests that makes requests give up after a second of silence. */
+export const HASTY = join(root, 'tests/e2e/fixtures/hasty');
+
 /** A plugin of the tests, for what cannot be done from outside the harness. */
 export const PROBE = join(root, 'tests/e2e/fixtures/probe');
 
@@ -59,18 +62,22 @@ export interface HomeOptions {
   readonly contextWindow?: number;
   /** How long the provider may send nothing before the harness gives its stream up. */
   readonly streamIdleTimeoutMs?: number;
+  /** What the harness finds in its environment besides. */
+  readonly env?: NodeJS.ProcessEnv;
 }
 
 /** A harness home. */
 export class Home {
   readonly dir: string;
   readonly profile: Profile;
+  readonly env: NodeJS.ProcessEnv;
   /** What the patch layer begins with: what the harness needs of it to reach the model server. */
   readonly #base: readonly Patch[];
 
-  private constructor(dir: string, profile: Profile, base: readonly Patch[]) {
+  private constructor(dir: string, { profile, env = {} }: HomeOptions, base: readonly Patch[]) {
     this.dir = dir;
     this.profile = profile;
+    this.env = env;
     this.#base = base;
   }
 
@@ -79,7 +86,7 @@ export class Home {
     const installed = await template(options.profile, options.packages ?? [PACKAGE]);
     const dir = await mkdtemp(join(tmpdir(), 'dsh-e2e-'));
     const { settings, patches } = HARNESS.configure(sections(options));
-    const home = new Home(dir, options.profile, patches);
+    const home = new Home(dir, options, patches);
     await cp(installed, dir, { recursive: true, verbatimSymlinks: true });
     await mkdir(home.workspace);
     await mkdir(join(dir, 'tmp'), { recursive: true });
@@ -207,7 +214,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     this.#workspace = home.workspace;
     this.#child = spawn(program, [...before, ...args], {
       cwd: home.workspace,
-      env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile },
+      env: { ...environment(home.dir), DSH_GEN_LIMIT_TRACE: home.traceFile, ...home.env },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     for (const name of ['stdout', 'stderr'] as const) {
@@ -250,7 +257,11 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
     for (const [name, value] of Object.entries(this.#headers)) headers.set(name, value);
-    return fetch(new URL(path, this.#origin), { ...init, headers });
+    // A harness under load closes a connection that it believes idle just as the next request is on its way.
+    headers.set('connection', 'close');
+    return fetch(new URL(path, this.#origin), { ...init, headers }).catch((cause: unknown) => {
+      throw new Error(`dsh does not answer ${path}\n${this.stdout}\n${this.stderr}`, { cause });
+    });
   }
 
   /** Resolves when `reached` holds, looking after every output. */
@@ -271,7 +282,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   }
 
   /** Asks the probe. */
-  async probe<T>(path: 'stream' | 'row', payload: unknown): Promise<T> {
+  async probe<T>(path: 'stream' | 'row' | 'settings' | 'fetch', payload: unknown): Promise<T> {
     const response = await this.fetch(`/api/probe/${path}`, { method: 'POST', body: JSON.stringify(payload) });
     return (await response.json()) as T;
   }

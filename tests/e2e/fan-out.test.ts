@@ -16,8 +16,11 @@ function allComplete(server: ModelServer, n: number): void {
   assert.deepEqual(broken, [], 'no stream failed or was aborted');
 }
 
-async function fannedOut(world: World, n: number): Promise<Dsh> {
-  const dsh = await world.team(PROMPT, () => children(n).every((child) => world.server.completed(child)));
+/** Has `n` children work in `turns` streams each. */
+async function fannedOut(world: World, n: number, turns = 1): Promise<Dsh> {
+  const { server } = world;
+  const done = (child: string): boolean => server.completed(child) && server.of(child, 'chat').length === turns;
+  const dsh = await world.team(PROMPT, () => children(n).every(done));
   allComplete(world.server, n);
   return dsh;
 }
@@ -138,7 +141,7 @@ test('children of several turns give their seats back between them and peak at t
       : undefined,
   );
   return inWorld({ script: steps, profile: TEAM, config: limit(2) }, async (world) => {
-    await Promise.all([fannedOut(world, 6), world.crowd(2, two)]);
+    await Promise.all([fannedOut(world, 6, 5), world.crowd(2, two)]);
     assert.equal(world.server.peakSessions, 2);
     for (const child of children(6)) assert.equal(world.server.of(child, 'chat').length, 5, world.server.describe());
   });

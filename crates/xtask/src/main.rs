@@ -4,8 +4,10 @@
 //! enough. Progress goes to stderr; what a task answers goes to stdout.
 
 mod addon;
+mod cases;
 mod check;
 mod component;
+mod harness;
 mod pack;
 mod progress;
 mod rings;
@@ -18,6 +20,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
+use crate::harness::Harness;
+
 const USAGE: &str = "\
 Usage: cargo xtask <task>
 
@@ -25,7 +29,8 @@ Usage: cargo xtask <task>
   component              build both components and check them against wit/
   addon                  build host-shim/node/gen-limit.node
   pack [--release]       build target/package/creait-dsh-gen-limit.tgz
-  demo [options]         a fan-out in a real harness, drawn live (--help lists the options)
+  demo [options]         a fan-out in a real harness, drawn live (--help lists the options);
+                         --harness VERSION: on that one instead of the oldest
   test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh
   check                  formatting, lints, types, generated files
 ";
@@ -68,12 +73,37 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 /// Packs the plugin and hands over to the demonstration itself, which is TypeScript beside the end-to-end tests.
 fn demo(root: &Path, options: &[String]) -> anyhow::Result<ExitCode> {
     let tools = tools::install(root)?;
+    let (harness, options) = chosen(options)?;
+    harness.install(root).with_context(|| format!("dsh {}", harness.version))?;
     let plain = ["--no-plugin", "--help"];
     if !options.iter().any(|option| plain.contains(&option.as_str())) {
         pack::build(root, addon::Profile::Dev)?;
     }
-    let status = tools.node().arg("tests/e2e/demo.ts").args(options).status().context("node")?;
+    let status = tools
+        .node()
+        .arg("tests/e2e/demo.ts")
+        .args(options)
+        .env(harness::VARIABLE, harness.version)
+        .status()
+        .context("node")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The harness that the options name, and the other options.
+fn chosen(options: &[String]) -> anyhow::Result<(Harness, Vec<&String>)> {
+    let mut rest = Vec::new();
+    let mut harness = harness::ALL[0];
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        if option == "--harness" {
+            harness = Harness::named(options.next().context("--harness needs a version")?)?;
+        } else if let Some(version) = option.strip_prefix("--harness=") {
+            harness = Harness::named(version)?;
+        } else {
+            rest.push(option);
+        }
+    }
+    Ok((harness, rest))
 }
 
 fn root() -> anyhow::Result<PathBuf> {
