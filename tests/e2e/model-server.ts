@@ -52,7 +52,9 @@ export type Ending =
 export interface Reply {
   readonly text?: string;
   readonly calls?: readonly ToolCall[];
-  /** How long the stream stays open. */
+  /** For how long nothing comes, not even headers. */
+  readonly silentMs?: number;
+  /** How long the stream stays open after its first words. */
   readonly holdMs?: number;
   /** The stream stays open until this settles. */
   readonly until?: Promise<unknown>;
@@ -200,6 +202,8 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
       return;
     }
     if (ending === 'silence') return;
+    await held({ holdMs: reply.silentMs ?? 0 }, response);
+    if (response.destroyed) return;
     const head = { id: `answer-${stream.id}`, object: 'chat.completion.chunk', created: 0, model: asked.model };
     const send = (delta: object, finish: string | null = null, usage?: object): void => {
       const choices = usage === undefined ? [{ index: 0, delta, finish_reason: finish }] : [];
