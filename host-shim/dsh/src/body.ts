@@ -40,17 +40,21 @@ export function read(request: IncomingMessage): Promise<Buffer | 'too large' | '
   });
 }
 
-/** Ends a response to a request whose body has not been read, and then the connection. */
+/** Sends a response to a request whose body has not been read, and ends the connection. */
 export function cutOff(request: IncomingMessage, response: ServerResponse, body: Uint8Array): void {
   let left = DRAIN_BYTES;
-  const cut = (): void => {
+  const end = (): void => {
     clearTimeout(timer);
     response.end();
+  };
+  const cut = (): void => {
+    end();
     request.destroy();
   };
   const timer = setTimeout(cut, DRAIN_MS).unref();
+  response.flushHeaders();
   response.write(body);
-  request.on('error', () => undefined).once('end', cut).once('close', cut);
+  request.on('error', () => undefined).once('end', end).once('close', end);
   request.on('data', (chunk: Buffer) => {
     left -= chunk.length;
     if (left < 0) cut();

@@ -357,6 +357,16 @@ describe('bodies', () => {
     assert.equal(wire.status, 200);
   });
 
+  test('one that nobody reads does not cost the answer, however long that is', async () => {
+    const world = await WebWorld.make({ config: { limits: Array.from({ length: 20_000 }, (_, n) => ({ provider: `p${n}`, model: 'm', max: 1 })) } });
+    const plain = await world.ask(STATS);
+    assert.ok(plain.text.length > 1 << 17, `${plain.text.length}`);
+    const answer = await world.ask(STATS, { headers: { 'content-length': 2 }, body: '{}' });
+    assert.deepEqual([answer.status, answer.headers.connection, answer.json['scopes']], [200, 'close', plain.json['scopes']]);
+    const head = await world.ask(STATS, { method: 'HEAD', headers: { 'content-length': 2 }, body: '{}' });
+    assert.deepEqual([head.status, head.text], [200, '']);
+  });
+
   test('one that takes too long is answered 408 and cut off', async ({ mock }) => {
     const world = await WebWorld.make({ config: limit(1) });
     mock.timers.enable({ apis: ['setTimeout'] });
