@@ -69,7 +69,7 @@ impl Ring {
             component::build(root, component::Variant::Chaos)
         };
         match self {
-            Self::Limiter => cargo_test(root, &["limiter", "model", "xtask"]),
+            Self::Limiter => cargo_test(root, &["limiter", "routes", "model", "xtask"]),
             Self::Component => {
                 components()?;
                 cargo_test(root, &["component-tests", ADDON])
