@@ -19,6 +19,8 @@ export interface Harness {
   readonly version: string;
   /** The program that is started, and what comes before the harness's own arguments. */
   readonly command: readonly [program: string, ...before: string[]];
+  /** Our section's name among its settings. */
+  readonly section: string;
   /** Whether a tool call can wait for its subagent; else all of them work in the background. */
   readonly foreground: boolean;
   /** What stands in the home's `settings.yaml`, and what in the profile's patch layer, to set these sections. */
@@ -37,6 +39,7 @@ const package8 = join(root, 'node_modules/@deepseek-ai/dsh');
 const rc8: Harness = {
   version: (JSON.parse(readFileSync(join(package8, 'package.json'), 'utf8')) as { version: string }).version,
   command: [process.execPath, join(package8, 'lib/bin.js')],
+  section: 'dsh-gen-limit',
   foreground: true,
   configure: (sections) => ({ settings: sections, patches: [] }),
   request: (method, payload) => ({ method, payload }),
@@ -47,6 +50,7 @@ const rc8: Harness = {
 const v021: Harness = {
   version: '0.2.1-rc.2',
   command: [join(root, 'target/tools/dsh-0.2.1-rc.2/deepseek_harness_runtime/runtime/deepseek-harness-sdk-runtime-linux-x64')],
+  section: 'gen-limit',
   foreground: false,
   configure: (sections) => {
     // By itself it rejects the ninth subagent that is active at once, and a subagent's own; here only our limits may bind.
@@ -54,6 +58,7 @@ const v021: Harness = {
     return { settings: {}, patches: Object.entries(all).map(([id, config]) => ({ id, config })) };
   },
   request: (method, payload) => {
+    if (method.startsWith('settings.')) return { method: method.replace('.', '/'), payload: { args: payload } };
     const request = method === 'session.prompt' ? { requestId: randomUUID(), ...payload } : payload;
     return { method: method.replace('.', '/'), payload: { args: { request } } };
   },
