@@ -25,9 +25,22 @@ suite('versions', () => {
 });
 
 suite('a child\'s route', () => {
-  test('is its parent\'s, and unknown without one', () => {
-    const of = (agent: unknown): unknown => childRoute({ agent } as never);
-    assert.deepEqual(of({ options: { provider: 'p', model: 'm', maxTokens: 5 } }), { provider: 'p', model: 'm' });
-    for (const agent of [undefined, { options: {} }, { options: { provider: 'p' } }, { options: { model: 'm' } }]) assert.equal(of(agent), undefined);
+  const options = { provider: 'p', model: 'm', maxTokens: 5 };
+  const of = (agent: unknown, asked: unknown = {}): unknown => childRoute({ agent, arguments: asked } as never);
+
+  test('is its parent\'s own where subagents start no activations, and unknown without one', () => {
+    const ctx = { get: () => ({}) };
+    assert.deepEqual(of({ ctx, options }, { provider: 'q', model: 'n' }), { provider: 'p', model: 'm' });
+    for (const own of [{}, { provider: 'p' }, { model: 'm' }]) assert.equal(of({ ctx, options: own }), undefined);
+    assert.equal(of(undefined), undefined);
+  });
+
+  test('is what the tool call names, else what its parent called last, else its parent\'s own where they do', () => {
+    const ctx = { get: () => ({ startActivation: () => undefined }) };
+    const called = (config?: object): object => ({ ctx, options, session: { requestHeader: () => config && { config } } });
+    const last = { provider: 'last', model: 'm' };
+    assert.deepEqual(of(called(last), { provider: 'q', model: 'n' }), { provider: 'q', model: 'n' });
+    for (const asked of [{ provider: 'q' }, { model: 'n' }, { provider: '', model: 'n' }, undefined]) assert.deepEqual(of(called(last), asked), last);
+    assert.deepEqual(of(called()), { provider: 'p', model: 'm' });
   });
 });
