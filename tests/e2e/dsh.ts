@@ -257,7 +257,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   fetch(path: string, init: RequestInit = {}): Promise<Response> {
     const headers = new Headers(init.headers);
     for (const [name, value] of Object.entries(this.#headers)) headers.set(name, value);
-    // A harness under load closes a connection that it believes idle just as the next request is on its way.
+    // A harness under load closes a connection that was idle for long just as the next request is on its way.
     headers.set('connection', 'close');
     return fetch(new URL(path, this.#origin), { ...init, headers }).catch((cause: unknown) => {
       throw new Error(`dsh does not answer ${path}\n${this.stdout}\n${this.stderr}`, { cause });
@@ -343,6 +343,8 @@ function environment(home: string): NodeJS.ProcessEnv {
     // What the harness leaves in its temporary folder goes with the home.
     TMPDIR: join(home, 'tmp'),
     DSH_TELEMETRY_DISABLED: '1',
+    // Workflows run in a sandbox, for which not every machine has what it takes; the agents of tests touch nothing.
+    DSH_PERMISSION_MODE: 'danger-full-access',
     E2E_KEY: 'none',
     pnpm_config_fetch_retries: '0',
   };

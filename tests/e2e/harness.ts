@@ -63,7 +63,7 @@ const v021: Harness = {
     return { method: method.replace('.', '/'), payload: { args: { request } } };
   },
   login: async (address) => {
-    const { headers } = await fetch(address, { redirect: 'manual' });
+    const { headers } = await fetch(address, { redirect: 'manual', headers: { connection: 'close' } });
     const cookies = headers.getSetCookie().map((cookie) => cookie.split(';')[0]);
     if (cookies.length === 0) throw new Error(`${address} sets no cookie`);
     return { cookie: cookies.join('; ') };

@@ -41,7 +41,7 @@ async function toolCallMeetsFullHouse(call: ToolCall, kind: 'stream' | 'spawn'):
     assert.deepEqual(server.generating, ['A']);
     holds.release('A');
     await server.until('the child', () => server.completed('child'));
-    await server.until('B reports', () => server.of('B', 'chat').length === 2);
+    await server.until('B reports', () => server.of('B', 'chat').length >= 2);
     assert.equal(server.peakSessions, 1);
   });
 }
