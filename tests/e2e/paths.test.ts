@@ -80,12 +80,12 @@ describe('with the only seat taken', { concurrency: 2 }, () => {
   test('a compaction waits', () => {
     const holds = new Holds();
     holds.release('B');
-    const words = 'word '.repeat(3_000);
+    const words = 'word '.repeat(30_000);
     const long = ({ session, purpose }: Arrival): Reply | undefined => {
       if (purpose === 'compaction') return { text: '[s:B] in short' };
-      return session === 'B' && purpose === 'chat' ? { text: words, promptTokens: 9_000 } : undefined;
+      return session === 'B' && purpose === 'chat' ? { text: words, promptTokens: 90_000 } : undefined;
     };
-    return inWorld({ script: holding(holds, long), config: limit(1), contextWindow: 10_000 }, async (world) => {
+    return inWorld({ script: holding(holds, long), config: limit(1), contextWindow: 100_000 }, async (world) => {
       const { server, home } = world;
       const dsh = await world.web();
       const b = await dsh.prompt('[s:B] a long story');
