@@ -8,12 +8,12 @@ use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
 use crate::progress::step;
-use crate::shell::{self, ask, command};
+use crate::python::Python;
+use crate::shell;
 
 /// The environment variable by which a test process is told its harness.
 pub const VARIABLE: &str = "GEN_LIMIT_HARNESS";
@@ -48,10 +48,6 @@ pub const ALL: [Harness; 2] = [
     },
 ];
 
-/// Pythons to try: the system's if it has pip, or one that uv makes.
-const PYTHONS: [&[&str]; 3] =
-    [&["python3"], &["python"], &["uv", "run", "--no-project", "--with", "pip", "python"]];
-
 impl Harness {
     /// The version that begins so.
     pub fn named(version: &str) -> anyhow::Result<Self> {
@@ -82,10 +78,7 @@ impl Harness {
         if (env::consts::OS, env::consts::ARCH) != ("linux", "x86_64") {
             bail!("it is fetched for Linux x64 only");
         }
-        let python = PYTHONS
-            .into_iter()
-            .find(|words| ask(python(words, root).args(["-m", "pip", "--version"])).is_some())
-            .context("neither Python with pip nor uv is on the path to fetch it")?;
+        let python = Python::find(root)?;
         let partial = home.with_extension("partial");
         if partial.exists() {
             fs::remove_dir_all(&partial)?;
@@ -97,18 +90,16 @@ impl Harness {
 }
 
 /// Downloads and unpacks a wheel. It is pip that compares the digest.
-fn fetch(python_words: &[&str], wheel: Wheel, folder: &Path) -> anyhow::Result<()> {
-    let requirements = folder.join("requirements.txt");
-    fs::write(&requirements, format!("{} --hash=sha256:{}\n", wheel.requirement, wheel.sha256))?;
-    let mut pip = python(python_words, folder);
-    pip.args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries=1", "--no-deps"]);
-    pip.args(["--only-binary=:all:", "--require-hashes", "--dest=.", "--requirement"]).arg(&requirements);
-    shell::quietly(&mut pip)
-        .map_err(|error| anyhow::anyhow!("pip could not fetch it: {}", last_line(&error.to_string())))?;
+fn fetch(python: Python, wheel: Wheel, folder: &Path) -> anyhow::Result<()> {
+    let requirements = "requirements.txt";
+    fs::write(folder.join(requirements), format!("{} --hash=sha256:{}\n", wheel.requirement, wheel.sha256))?;
+    let exactly =
+        ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest=.", "--requirement", requirements];
+    python.run_pip(folder, &[&["download"], &exactly[..]].concat())?;
     let archive = wheel_in(folder)?;
-    shell::quietly(python(python_words, folder).args(["-m", "zipfile", "-e"]).arg(&archive).arg("."))?;
+    shell::quietly(python.command(folder).args(["-m", "zipfile", "-e"]).arg(&archive).arg("."))?;
     fs::remove_file(archive)?;
-    fs::remove_file(requirements)?;
+    fs::remove_file(folder.join(requirements))?;
     // The archive's own marks of what is a program are lost.
     for entry in fs::read_dir(folder.join(wheel.programs))? {
         let entry = entry?;
@@ -117,13 +108,6 @@ fn fetch(python_words: &[&str], wheel: Wheel, folder: &Path) -> anyhow::Result<(
         }
     }
     Ok(())
-}
-
-fn python(words: &[&str], folder: &Path) -> Command {
-    let (program, before) = words.split_first().unwrap_or((&"python3", &[]));
-    let mut python = command(program, folder);
-    python.args(before);
-    python
 }
 
 fn wheel_in(folder: &Path) -> anyhow::Result<PathBuf> {
@@ -136,11 +120,6 @@ fn wheel_in(folder: &Path) -> anyhow::Result<PathBuf> {
     bail!("pip left no wheel in {}", folder.display())
 }
 
-/// The last thing that was said.
-fn last_line(text: &str) -> &str {
-    text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,10 +130,5 @@ mod tests {
         assert_eq!(Harness::named("0.1.0-rc.8")?.version, "0.1.0-rc.8");
         assert!(Harness::named("0.3").is_err());
         Ok(())
-    }
-
-    #[test]
-    fn of_what_was_said_the_last_counts() {
-        assert_eq!(last_line("a\nERROR: no matching distribution\n\n"), "ERROR: no matching distribution");
     }
 }

@@ -10,7 +10,9 @@ mod component;
 mod harness;
 mod pack;
 mod progress;
+mod python;
 mod rings;
+mod schemathesis;
 mod shell;
 mod tools;
 
@@ -31,7 +33,8 @@ Usage: cargo xtask <task>
   pack [--release]       build target/package/creait-dsh-gen-limit.tgz
   demo [options]         a fan-out in a real harness, drawn live (--help lists the options);
                          --harness VERSION: on that one instead of the oldest
-  test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh
+  test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh, api;
+                         by name only: slow, which takes 12 minutes
   check                  formatting, lints, types, generated files
 ";
 

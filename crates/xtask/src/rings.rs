@@ -13,7 +13,7 @@ use anyhow::bail;
 use crate::cases::Cases;
 use crate::harness::{self, Harness};
 use crate::tools::Tools;
-use crate::{addon, component, pack, shell, tools};
+use crate::{addon, component, pack, schemathesis, shell, tools};
 
 /// One ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,10 +28,20 @@ pub enum Ring {
     Addon,
     /// A real harness and a model server.
     Dsh,
+    /// The routes in a real harness against their description, by Schemathesis.
+    Api,
+    /// What takes minutes because the world's own times are waited for. Runs only by name.
+    Slow,
 }
 
-/// All rings, in the order they run.
-pub const ALL: [Ring; 5] = [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh];
+/// The rings that run when none is named, in their order.
+pub const ALL: [Ring; 6] = [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh, Ring::Api];
+
+const NAMED: [Ring; 7] =
+    [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh, Ring::Api, Ring::Slow];
+
+/// How long one test of Node's may take.
+const TEST_TIMEOUT: &str = "--test-timeout=240000";
 
 /// Has no tests of its own, but features that its dependencies are to be compiled with: named beside other packages, they all
 /// use one wasmtime.
@@ -40,8 +50,8 @@ const ADDON: &str = "gen-limit-node";
 impl Ring {
     /// The ring of that name.
     pub fn named(name: &str) -> anyhow::Result<Self> {
-        let Some(ring) = ALL.into_iter().find(|ring| ring.name() == name) else {
-            bail!("no ring is called {name}; there are {}", ALL.map(Ring::name).join(", "));
+        let Some(ring) = NAMED.into_iter().find(|ring| ring.name() == name) else {
+            bail!("no ring is called {name}; there are {}", NAMED.map(Ring::name).join(", "));
         };
         Ok(ring)
     }
@@ -53,13 +63,15 @@ impl Ring {
             Self::Runtime => "runtime",
             Self::Addon => "addon",
             Self::Dsh => "dsh",
+            Self::Api => "api",
+            Self::Slow => "slow",
         }
     }
 
     fn missing(self, root: &Path) -> Option<String> {
         match self {
             Self::Limiter | Self::Component | Self::Runtime => None,
-            Self::Addon | Self::Dsh => tools::missing(root),
+            Self::Addon | Self::Dsh | Self::Api | Self::Slow => tools::missing(root),
         }
     }
 
@@ -83,17 +95,42 @@ impl Ring {
                 let tools = tools::install(root)?;
                 components()?;
                 addon::build(root, addon::Profile::Dev)?;
-                node_test(
-                    &mut tools.node(),
-                    &["host-shim/node/test/*.test.ts", "host-shim/dsh/test/*.test.ts"],
-                )
+                let files = [TEST_TIMEOUT, "host-shim/node/test/*.test.ts", "host-shim/dsh/test/*.test.ts"];
+                node_test(&mut tools.node(), &files)
             }
             Self::Dsh => {
                 let tools = tools::install(root)?;
                 components()?;
                 pack::build(root, addon::Profile::Dev)?;
                 // Each file keeps a harness or two running; more at once only wait for the processor.
-                on_each_harness(root, &tools, &["--test-concurrency=3", "tests/e2e/*.test.ts"], skipped)
+                let files = [TEST_TIMEOUT, "--test-concurrency=3", "tests/e2e/*.test.ts"];
+                on_each_harness(root, &tools, &files, skipped)
+            }
+            Self::Slow => {
+                let tools = tools::install(root)?;
+                pack::build(root, addon::Profile::Dev)?;
+                let files = ["--test-timeout=900000", "tests/e2e/slow/*.test.ts"];
+                on_each_harness(root, &tools, &files, skipped)
+            }
+            Self::Api => {
+                let schemathesis = match schemathesis::install(root) {
+                    Ok(schemathesis) => schemathesis,
+                    Err(why) => {
+                        skipped.push(format!("{}: {why:#}", self.name()));
+                        return Ok(Count::default());
+                    }
+                };
+                let tools = tools::install(root)?;
+                pack::build(root, addon::Profile::Dev)?;
+                let mut total = Count::default();
+                for harness in Harness::wanted()? {
+                    // That it cannot be had has been said by the ring before.
+                    if harness.install(root).is_ok() {
+                        println!("── on dsh {}", harness.version);
+                        total = total.and(one(&mut schemathesis.run(&tools, harness))?);
+                    }
+                }
+                Ok(total)
             }
         }
     }
@@ -147,11 +184,16 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
     runner(&mut command, cargo_line)
 }
 
-/// Runs an example, which fails if what it shows does not hold. It counts as one test.
+/// Runs an example, which fails if what it shows does not hold.
 fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<Count> {
     let mut command = shell::cargo(root);
     command.args(["run", "--package", package, "--example", name]);
-    let succeeded = shell::follow(&mut command, |_| ())?;
+    one(&mut command)
+}
+
+/// Runs what counts as one test and says how it went by its exit alone.
+fn one(command: &mut Command) -> anyhow::Result<Count> {
+    let succeeded = shell::follow(command, |_| ())?;
     Ok(Count { passed: u64::from(succeeded), failed: u64::from(!succeeded) })
 }
 
@@ -189,7 +231,7 @@ fn on_each_harness(
 }
 
 fn node_test(node: &mut Command, what: &[&str]) -> anyhow::Result<Count> {
-    node.args(["--test", "--test-reporter=spec", "--test-timeout=240000"]).args(what);
+    node.args(["--test", "--test-reporter=spec"]).args(what);
     runner(node, node_line)
 }
 
@@ -268,7 +310,7 @@ mod tests {
 
     #[test]
     fn every_ring_is_found_by_its_name() -> anyhow::Result<()> {
-        for ring in ALL {
+        for ring in NAMED {
             assert_eq!(Ring::named(ring.name())?, ring);
         }
         assert!(Ring::named("browser").is_err());
