@@ -23,6 +23,8 @@ export interface Harness {
   readonly section: string;
   /** Whether a tool call can wait for its subagent; else all of them work in the background. */
   readonly foreground: boolean;
+  /** Whether a running row takes up another module, or other services, when they are written into its entry. */
+  readonly remounts: boolean;
   /** What stands in the home's `settings.yaml`, and what in the profile's patch layer, to set these sections. */
   configure(sections: Sections): { readonly settings: Sections; readonly patches: readonly Patch[] };
   /** How a method of the web profile's API is called; methods go by the names of 0.1. */
@@ -41,6 +43,7 @@ const rc8: Harness = {
   command: [process.execPath, join(package8, 'lib/bin.js')],
   section: 'dsh-gen-limit',
   foreground: true,
+  remounts: true,
   configure: (sections) => ({ settings: sections, patches: [] }),
   request: (method, payload) => ({ method, payload }),
   login: async () => ({}),
@@ -52,6 +55,7 @@ const v021: Harness = {
   command: [join(root, 'target/tools/dsh-0.2.1-rc.2/deepseek_harness_runtime/runtime/deepseek-harness-sdk-runtime-linux-x64')],
   section: 'gen-limit',
   foreground: false,
+  remounts: false,
   configure: (sections) => {
     // By itself it rejects the ninth subagent that is active at once, and a subagent's own; here only our limits may bind.
     const all = { ...sections, subagent: { maxActiveSubagents: 64, maxDepth: 8, ...sections['subagent'] } };
