@@ -10,13 +10,17 @@ import { ModelServer, type Script, type Stream } from './model-server.ts';
 import { Proxy } from './proxy.ts';
 import { inWorld, World } from './scenario.ts';
 
-const SILENCE_MS = 4_000;
 const DECLARED_MS = 900_000;
 
-/** Silent before the headers, or in the body after the first words; the session says where. */
+/** Long enough to show that somebody waits, and that nobody does, on a slow machine too. */
+const SILENCE_MS = 4_000;
+const ENDLESS_MS = 60_000;
+
+/** Silent before the headers, or in the body after the first words; the session says where, and whether anybody should hear the end. */
 const silent: Script = ({ session, purpose }) => {
   if (purpose === 'title') return { text: 'A title' };
-  return { text: 'done', ...(session.startsWith('headers') ? { silentMs: SILENCE_MS } : { holdMs: SILENCE_MS }) };
+  const ms = session.startsWith('endless') ? ENDLESS_MS : SILENCE_MS;
+  return { text: 'done', ...(session.includes('headers') ? { silentMs: ms } : { holdMs: ms }) };
 };
 
 /** Opens sessions; gives how the first stream of each ended. */
@@ -37,7 +41,7 @@ describe('a provider that declares a long idle timeout', { concurrency: 2 }, () 
   test('is not waited for without the plugin', () =>
     inWorld({ script: silent, packages: [HASTY], streamIdleTimeoutMs: DECLARED_MS }, async (world) => {
       const dsh = await world.web();
-      assert.deepEqual(await firsts(world, dsh, ['headers', 'body']), ['aborted', 'aborted'], world.server.describe());
+      assert.deepEqual(await firsts(world, dsh, ['endless-headers', 'endless-body']), ['aborted', 'aborted'], world.server.describe());
     }));
 
   test('is waited for from when it declares it, and only as long as it does', () =>
@@ -45,11 +49,11 @@ describe('a provider that declares a long idle timeout', { concurrency: 2 }, () 
       const dsh = await world.web();
       const declare = (streamIdleTimeoutMs: number): Promise<unknown> =>
         dsh.probe('settings', { ns: 'llm-pi-ai', patch: { providers: { [PROVIDER]: { streamIdleTimeoutMs } } } });
-      assert.deepEqual(await firsts(world, dsh, ['headers-1', 'body-1']), ['aborted', 'aborted'], world.server.describe());
+      assert.deepEqual(await firsts(world, dsh, ['endless-headers-1', 'endless-body-1']), ['aborted', 'aborted'], world.server.describe());
       await declare(DECLARED_MS);
-      assert.deepEqual(await firsts(world, dsh, ['headers-2', 'body-2']), ['completed', 'completed'], world.server.describe());
+      assert.deepEqual(await firsts(world, dsh, ['headers', 'body']), ['completed', 'completed'], world.server.describe());
       await declare(300_000);
-      assert.deepEqual(await firsts(world, dsh, ['headers-3', 'body-3']), ['aborted', 'aborted'], world.server.describe());
+      assert.deepEqual(await firsts(world, dsh, ['endless-headers-2', 'endless-body-2']), ['aborted', 'aborted'], world.server.describe());
     }));
 
   test('is waited for through a proxy, which everybody else goes through as well', async () => {
