@@ -26,6 +26,8 @@ export class Enforcement {
   /** Whether a document without a mistake is in force, and whether the newest has one. */
   #good = false;
   #wrong = false;
+  /** Whether it was looked at before it was known to be what the user wants. */
+  #early = false;
   /** Whether the newest came while the component was failing, and could not be taken. */
   #missed = false;
 
@@ -74,10 +76,10 @@ export class Enforcement {
   }
 
   #enforce(limiter: Limiter): void {
-    const wasWrong = this.#wrong;
+    const untold = this.#wrong || this.#early;
     this.#apply(limiter);
     this.#gate.refresh();
-    if (wasWrong && !this.#wrong) this.announce(limiter);
+    if (untold && !this.#wrong) this.announce(limiter);
   }
 
   /** Puts the document in force, or what comes nearest to it. */
@@ -95,7 +97,8 @@ export class Enforcement {
 
   /** Keeps a document for a start with a mistake; not while the settings may still say otherwise. */
   #remember(text: string): void {
-    if (!this.#document.known) return;
+    this.#early = !this.#document.known;
+    if (this.#early) return;
     this.#good = true;
     try {
       this.#stored.write(text);

@@ -47,7 +47,7 @@ export class SettingsFailure extends Error {
 }
 
 /** How long a start waits for the settings while other plugins are still being mounted, in milliseconds. */
-const PATIENCE_MS = 1_000;
+const PATIENCE_MS = 5_000;
 /** How often we try for our place again where somebody else has it, or what is stored there cannot be read. */
 const RETRY_MS = 1_000;
 
@@ -59,7 +59,7 @@ interface Open extends Place {
 }
 
 export class Document implements Settings {
-  /** Settles as soon as the document is known, or after a second: a harness may wait for us to go on. */
+  /** Settles as soon as the document is known, or after a while: a harness may wait for us to go on. */
   readonly ready: Promise<void>;
   /** Called after it changed, or became known. */
   onChange: () => void = () => undefined;

@@ -320,21 +320,22 @@ suite('settings of dsh 0.1', () => {
     assert.match(world.told, /^gen-limit: [^\n]* box\/\* max 1\n$/u);
   });
 
-  test('a start waits for a second at most, and does not take the row for the last word', async (t) => {
+  test('a start waits for five seconds at most, and does not take the row for the last word', async (t) => {
     const { world, started } = await unfinished(t);
-    t.mock.timers.tick(1_000);
+    t.mock.timers.tick(5_000);
     await started;
     assert.equal(world.max, 3);
     const stored = join(world.home, 'gen-limit', 'default.gen-limit.json');
     assert.equal(existsSync(stored), false);
     await world.provide('0.1');
     assert.equal(world.max, 1);
+    assert.match(world.told, /^gen-limit: [^\n]* box\/\* max 3\ngen-limit: [^\n]* box\/\* max 1\n$/u);
     assert.deepEqual(JSON.parse(readFileSync(stored, 'utf8')), limit(1));
   });
 
   test('when everything is mounted and there are no settings, the row is the last word', async (t) => {
     const { world, started, finish } = await unfinished(t);
-    t.mock.timers.tick(1_000);
+    t.mock.timers.tick(5_000);
     await started;
     finish();
     await settled();
