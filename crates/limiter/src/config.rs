@@ -23,6 +23,12 @@ pub const GREATEST_MS: u64 = (1 << 53) - 1;
 /// The longest id, in bytes. Hosts shorten what is longer before the limiter sees it.
 pub const GREATEST_ID_BYTES: usize = 1_024;
 
+/// The longest text of a configuration, in bytes.
+pub const GREATEST_BYTES: usize = 1 << 20;
+
+/// How many values a configuration may have, lists and rows included: about what the longest text full of rows has.
+pub const GREATEST_VALUES: usize = 100_000;
+
 /// The keys of a configuration, for sentences.
 pub const KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
                         spawnTools, spawnGraceMs, onFailure, maxRestarts";
@@ -134,44 +140,57 @@ impl Config {
 /// [`Mode::Strict`]: every problem there is. [`Mode::Lenient`]: only that the text is no JSON object.
 pub fn parse(json: &str, mode: Mode) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     let fatal = |message: String| vec![Problem { path: String::new(), message }];
+    check_size(json).map_err(fatal)?;
     let value: Value = serde_json::from_str(json).map_err(|e| fatal(format!("not JSON: {e}")))?;
     let Value::Object(fields) = value else {
         return Err(fatal(format!("expected an object, found {}", describe(&value))));
     };
-    let mut reader = Reader { problems: Vec::new() };
+    let mut reader = Reader::default();
     let config = reader.config(fields);
-    let problems = some_of(reader.problems);
+    let problems = reader.problems();
     match mode {
         Mode::Strict if !problems.is_empty() => Err(problems),
         _ => Ok((config, problems)),
     }
 }
 
-/// The first problems, and how many more there are: a list nobody reads to its end need not be carried.
-fn some_of(mut problems: Vec<Problem>) -> Vec<Problem> {
-    const MOST: usize = 50;
-    if let Some(more) = problems.len().checked_sub(MOST).filter(|more| *more > 0) {
-        problems.truncate(MOST);
-        problems.push(Problem { path: String::new(), message: format!("and {more} more problems") });
+/// What is judged in one step has to be bounded, also when it is nonsense.
+fn check_size(json: &str) -> Result<(), String> {
+    let bytes = json.len();
+    if bytes > GREATEST_BYTES {
+        return Err(format!("has {bytes} bytes, more than the {GREATEST_BYTES} a configuration may have"));
     }
-    problems
+    // Each value but the first comes after one of these. Those in strings are counted too: they are few, or nonsense.
+    let values = json.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    if values > GREATEST_VALUES {
+        return Err(format!("has {values} values, more than the {GREATEST_VALUES} a configuration may have"));
+    }
+    Ok(())
 }
 
+/// A place in the configuration, not written down unless there is something to say about it.
+type Path<'a> = fmt::Arguments<'a>;
+
+/// Keeps the first problems and counts the rest: a list nobody reads to its end need not be written.
+#[derive(Default)]
 struct Reader {
-    problems: Vec<Problem>,
+    kept: Vec<Problem>,
+    found: usize,
 }
 
 impl Reader {
     fn config(&mut self, mut fields: Map<String, Value>) -> Config {
         let mut config = Config::default();
-        let count_by =
-            fields.remove("countBy").and_then(|v| self.count_by("countBy", &v)).unwrap_or_default();
-        let limits = self.list("limits", fields.remove("limits"));
-        let groups = self.list("groups", fields.remove("groups"));
+        let count_by = fields
+            .remove("countBy")
+            .and_then(|v| self.count_by(format_args!("countBy"), &v))
+            .unwrap_or_default();
+        let limits = self.list(format_args!("limits"), fields.remove("limits"));
+        let groups = self.list(format_args!("groups"), fields.remove("groups"));
 
         let mut knob = |name: &str, least: u64, greatest: u64, into: &mut dyn FnMut(u64)| {
             if let Some(value) = fields.remove(name) {
-                self.integer(name, &value, least, greatest).map(into);
+                self.integer(format_args!("{name}"), &value, least, greatest).map(into);
             }
         };
         knob("queueTimeoutMs", 0, GREATEST_MS, &mut |n| config.queue_timeout_ms = n);
@@ -185,32 +204,38 @@ impl Reader {
         if let Some(value) = fields.remove("onFailure")
             && !matches!(value.as_str(), Some("open" | "closed"))
         {
-            self.problem("onFailure", format!("expected \"open\" or \"closed\", found {}", describe(&value)));
+            self.problem(
+                "onFailure",
+                format_args!("expected \"open\" or \"closed\", found {}", describe(&value)),
+            );
         }
         if let Some(tools) = fields.remove("spawnTools").and_then(|value| self.spawn_tools(value)) {
             config.spawn_tools = tools;
         }
         for name in fields.keys() {
-            self.problem(&key_text(name), format!("unknown key; known are {KEYS}"));
+            self.problem(key_text(name), format_args!("unknown key; known are {KEYS}"));
         }
 
         for (at, row) in limits.into_iter().enumerate() {
-            let path = format!("limits[{at}]");
-            if let Some((key, limit)) = self.limit_row(&path, row, count_by) {
+            let path = format_args!("limits[{at}]");
+            if let Some((key, limit)) = self.limit_row(path, row, count_by) {
                 match config.limits.entry(key) {
                     Entry::Occupied(row) => {
-                        self.problem(&path, format!("a second row for {}; keep one", row.key()));
+                        self.problem(path, format_args!("a second row for {}; keep one", row.key()));
                     }
                     Entry::Vacant(row) => _ = row.insert(limit),
                 }
             }
         }
         for (at, row) in groups.into_iter().enumerate() {
-            let path = format!("groups[{at}]");
-            if let Some((name, routes, limit)) = self.group_row(&path, row, count_by) {
+            let path = format_args!("groups[{at}]");
+            if let Some((name, routes, limit)) = self.group_row(path, row, count_by) {
                 let key = ScopeKey::Group(name.clone());
                 if config.limits.contains_key(&key) {
-                    self.problem(&format!("{path}.name"), format!("a second group named {name:?}; keep one"));
+                    self.problem(
+                        format_args!("{path}.name"),
+                        format_args!("a second group named {name:?}; keep one"),
+                    );
                     continue;
                 }
                 for route in &routes {
@@ -223,39 +248,51 @@ impl Reader {
         config
     }
 
-    fn problem(&mut self, path: &str, message: String) {
-        self.problems.push(Problem { path: path.into(), message });
+    fn problem(&mut self, path: impl fmt::Display, message: impl fmt::Display) {
+        self.found += 1;
+        if self.found <= MOST_PROBLEMS {
+            self.kept.push(Problem { path: path.to_string(), message: message.to_string() });
+        }
     }
 
-    fn list(&mut self, path: &str, value: Option<Value>) -> Vec<Value> {
+    fn problems(self) -> Vec<Problem> {
+        let Self { mut kept, found } = self;
+        if found > kept.len() {
+            let message = format!("and {} more problems", found - kept.len());
+            kept.push(Problem { path: String::new(), message });
+        }
+        kept
+    }
+
+    fn list(&mut self, path: Path<'_>, value: Option<Value>) -> Vec<Value> {
         match value {
             None => Vec::new(),
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.problem(path, format!("expected a list, found {}", describe(&other)));
+                self.problem(path, format_args!("expected a list, found {}", describe(&other)));
                 Vec::new()
             }
         }
     }
 
-    fn row(&mut self, path: &str, value: Value, known: &str) -> Option<Map<String, Value>> {
+    fn row(&mut self, path: Path<'_>, value: Value, known: &str) -> Option<Map<String, Value>> {
         let Value::Object(fields) = value else {
-            self.problem(path, format!("expected a row {{{known}}}, found {}", describe(&value)));
+            self.problem(path, format_args!("expected a row {{{known}}}, found {}", describe(&value)));
             return None;
         };
         for name in fields.keys() {
             if !known.split(", ").any(|k| k == name) {
                 self.problem(
-                    &format!("{path}.{}", key_text(name)),
-                    format!("unknown key; known are {known}"),
+                    format_args!("{path}.{}", key_text(name)),
+                    format_args!("unknown key; known are {known}"),
                 );
             }
         }
         Some(fields)
     }
 
-    fn limit_row(&mut self, path: &str, row: Value, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
-        let before = self.problems.len();
+    fn limit_row(&mut self, path: Path<'_>, row: Value, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
+        let before = self.found;
         let row = self.row(path, row, "provider, model, max, countBy, pool")?;
         let route = self.route(path, &row);
         let limit = self.limit(path, &row, count_by);
@@ -263,63 +300,63 @@ impl Reader {
             Route { provider, model } if provider == "*" && model == "*" => ScopeKey::Everything,
             Route { provider, .. } if provider == "*" => {
                 self.problem(
-                    &format!("{path}.provider"),
-                    "\"*\" goes with the model \"*\" only; name the provider, or limit everything".into(),
+                    format_args!("{path}.provider"),
+                    "\"*\" goes with the model \"*\" only; name the provider, or limit everything",
                 );
                 return None;
             }
             Route { provider, model } if model == "*" => ScopeKey::Provider(provider),
             route => ScopeKey::Route(route),
         };
-        (self.problems.len() == before).then_some((key, limit?))
+        (self.found == before).then_some((key, limit?))
     }
 
     fn group_row(
         &mut self,
-        path: &str,
+        path: Path<'_>,
         row: Value,
         count_by: CountBy,
     ) -> Option<(String, BTreeSet<Route>, Limit)> {
-        let before = self.problems.len();
+        let before = self.found;
         let mut row = self.row(path, row, "name, routes, max, countBy, pool")?;
         let name = self.id(path, &row, "name");
         let limit = self.limit(path, &row, count_by);
         let mut routes = BTreeSet::new();
         let list = row.remove("routes");
         if list.is_none() {
-            self.problem(&format!("{path}.routes"), "missing; expected a list of {provider, model}".into());
+            self.problem(format_args!("{path}.routes"), "missing; expected a list of {provider, model}");
         }
-        let list = self.list(&format!("{path}.routes"), list);
-        if list.is_empty() && self.problems.len() == before {
-            self.problem(&format!("{path}.routes"), "is empty; a group needs at least one route".into());
+        let list = self.list(format_args!("{path}.routes"), list);
+        if list.is_empty() && self.found == before {
+            self.problem(format_args!("{path}.routes"), "is empty; a group needs at least one route");
         }
         for (at, item) in list.into_iter().enumerate() {
-            let path = format!("{path}.routes[{at}]");
-            let Some(item) = self.row(&path, item, "provider, model") else { continue };
-            let Some(route) = self.route(&path, &item) else { continue };
+            let path = format_args!("{path}.routes[{at}]");
+            let Some(item) = self.row(path, item, "provider, model") else { continue };
+            let Some(route) = self.route(path, &item) else { continue };
             if route.provider == "*" {
                 self.problem(
-                    &format!("{path}.provider"),
-                    "a group names its providers; \"*\" is for rows of `limits`".into(),
+                    format_args!("{path}.provider"),
+                    "a group names its providers; \"*\" is for rows of `limits`",
                 );
             } else if !routes.insert(route) {
-                self.problem(&path, "listed twice in this group; keep one".into());
+                self.problem(path, "listed twice in this group; keep one");
             }
         }
         let (name, limit) = (name?, limit?);
-        (self.problems.len() == before).then_some((name, routes, limit))
+        (self.found == before).then_some((name, routes, limit))
     }
 
-    fn route(&mut self, path: &str, row: &Map<String, Value>) -> Option<Route> {
+    fn route(&mut self, path: Path<'_>, row: &Map<String, Value>) -> Option<Route> {
         let provider = self.id(path, row, "provider");
         let model = self.id(path, row, "model");
         Some(Route::new(provider?, model?))
     }
 
-    fn limit(&mut self, path: &str, row: &Map<String, Value>, count_by: CountBy) -> Option<Limit> {
+    fn limit(&mut self, path: Path<'_>, row: &Map<String, Value>, count_by: CountBy) -> Option<Limit> {
         let max = match row.get("max") {
             None => {
-                self.problem(&format!("{path}.max"), format!("missing; expected {MAX}"));
+                self.problem(format_args!("{path}.max"), format_args!("missing; expected {MAX}"));
                 None
             }
             Some(value) => match whole(value) {
@@ -327,8 +364,8 @@ impl Reader {
                 Some(n) if (0..=i128::from(u32::MAX)).contains(&n) => Some(Some(n as u32)),
                 _ => {
                     self.problem(
-                        &format!("{path}.max"),
-                        format!("expected {MAX}, found {}", describe(value)),
+                        format_args!("{path}.max"),
+                        format_args!("expected {MAX}, found {}", describe(value)),
                     );
                     None
                 }
@@ -336,7 +373,7 @@ impl Reader {
         };
         let count_by = match row.get("countBy") {
             None => Some(count_by),
-            Some(value) => self.count_by(&format!("{path}.countBy"), value),
+            Some(value) => self.count_by(format_args!("{path}.countBy"), value),
         };
         let pool = match row.get("pool") {
             None => Some(None),
@@ -345,65 +382,69 @@ impl Reader {
         Some(Limit { max: max?, count_by: count_by?, pool: pool? })
     }
 
-    fn integer(&mut self, path: &str, value: &Value, least: u64, greatest: u64) -> Option<u64> {
+    fn integer(&mut self, path: Path<'_>, value: &Value, least: u64, greatest: u64) -> Option<u64> {
         match whole(value) {
             Some(n) if (i128::from(least)..=i128::from(greatest)).contains(&n) => Some(n as u64),
             _ => {
                 self.problem(
                     path,
-                    format!("expected an integer from {least} to {greatest}, found {}", describe(value)),
+                    format_args!("expected an integer from {least} to {greatest}, found {}", describe(value)),
                 );
                 None
             }
         }
     }
 
-    fn count_by(&mut self, path: &str, value: &Value) -> Option<CountBy> {
+    fn count_by(&mut self, path: Path<'_>, value: &Value) -> Option<CountBy> {
         match value.as_str() {
             Some("session") => Some(CountBy::Session),
             Some("stream") => Some(CountBy::Stream),
             _ => {
-                self.problem(path, format!("expected \"session\" or \"stream\", found {}", describe(value)));
+                self.problem(
+                    path,
+                    format_args!("expected \"session\" or \"stream\", found {}", describe(value)),
+                );
                 None
             }
         }
     }
 
-    fn id(&mut self, path: &str, row: &Map<String, Value>, field: &str) -> Option<String> {
-        let path = format!("{path}.{field}");
+    fn id(&mut self, path: Path<'_>, row: &Map<String, Value>, field: &str) -> Option<String> {
+        let path = format_args!("{path}.{field}");
         match row.get(field) {
-            None => self.problem(&path, "missing; expected text".into()),
+            None => self.problem(path, "missing; expected text"),
             Some(Value::String(text)) => match text.trim() {
-                "" => self.problem(&path, "is empty".into()),
+                "" => self.problem(path, "is empty"),
                 id if id.len() > GREATEST_ID_BYTES => {
-                    self.problem(&path, format!("has {} bytes, more than {GREATEST_ID_BYTES}", id.len()));
+                    self.problem(path, format_args!("has {} bytes, more than {GREATEST_ID_BYTES}", id.len()));
                 }
                 id if id.chars().any(char::is_control) => {
-                    self.problem(&path, format!("has a control character: {}", describe(&row[field])));
+                    self.problem(path, format_args!("has a control character: {}", describe(&row[field])));
                 }
                 id => return Some(id.into()),
             },
-            Some(other) => self.problem(&path, format!("expected text, found {}", describe(other))),
+            Some(other) => self.problem(path, format_args!("expected text, found {}", describe(other))),
         }
         None
     }
 
     fn spawn_tools(&mut self, value: Value) -> Option<Vec<String>> {
-        let before = self.problems.len();
+        let before = self.found;
         let mut tools = Vec::new();
-        for (at, item) in self.list("spawnTools", Some(value)).into_iter().enumerate() {
+        for (at, item) in self.list(format_args!("spawnTools"), Some(value)).into_iter().enumerate() {
             match item.as_str().map(str::trim) {
                 Some(name) if !name.is_empty() => tools.push(name.to_owned()),
                 _ => {
-                    let path = format!("spawnTools[{at}]");
-                    self.problem(&path, format!("expected a tool's name, found {}", describe(&item)));
+                    let path = format_args!("spawnTools[{at}]");
+                    self.problem(path, format_args!("expected a tool's name, found {}", describe(&item)));
                 }
             }
         }
-        (self.problems.len() == before).then_some(tools)
+        (self.found == before).then_some(tools)
     }
 }
 
+const MOST_PROBLEMS: usize = 50;
 const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 4294967295";
 
 /// The value as a whole number; `3.0` and `3e0` are one, `3.5`, `1e-400`, `1e400` and `"3"` are none. Decided on the digits
@@ -432,24 +473,37 @@ fn whole(value: &Value) -> Option<i128> {
 }
 
 /// An unknown key as a path shows it: printable, and cut.
-fn key_text(key: &str) -> String {
-    let escaped = key.escape_debug().to_string();
-    match escaped.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &escaped[..at]),
-        None => escaped,
-    }
+fn key_text(key: &str) -> Cut<impl fmt::Display> {
+    Cut(key.escape_debug())
 }
 
 /// The value as found, cut to a length that fits into a sentence.
-fn describe(value: &Value) -> String {
-    let text = match value {
-        Value::Array(items) if items.is_empty() => "an empty list".into(),
-        Value::Array(_) => "a list".into(),
-        Value::Object(_) => "an object".into(),
-        other => other.to_string(),
-    };
-    match text.char_indices().nth(60) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text,
+fn describe(value: &Value) -> Cut<Found<'_>> {
+    Cut(Found(value))
+}
+
+struct Found<'a>(&'a Value);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Array(items) if items.is_empty() => f.write_str("an empty list"),
+            Value::Array(_) => f.write_str("a list"),
+            Value::Object(_) => f.write_str("an object"),
+            other => write!(f, "{other}"),
+        }
+    }
+}
+
+/// A text whose end does not matter.
+struct Cut<T>(T);
+
+impl<T: fmt::Display> fmt::Display for Cut<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.to_string();
+        match text.char_indices().nth(60) {
+            Some((at, _)) => write!(f, "{}…", &text[..at]),
+            None => f.write_str(&text),
+        }
     }
 }

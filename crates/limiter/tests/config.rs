@@ -1,6 +1,6 @@
 //! A typo never becomes "unlimited" or "blocked": it is an error that names row and field.
 
-use limiter::config::{Config, Mode, parse};
+use limiter::config::{Config, GREATEST_BYTES, GREATEST_VALUES, Mode, parse};
 use limiter::{CountBy, ScopeKey};
 
 fn strict(json: &str) -> Result<Config, Vec<(String, String)>> {
@@ -274,14 +274,29 @@ fn two_scopes_never_share_a_text_and_every_text_is_read_back() {
 
 #[test]
 fn a_long_list_of_problems_is_cut_and_counted() {
-    let rows = vec![r#"{"provider":"p","model":"m"}"#; 50_000].join(",");
+    let rows = vec![r#"{"provider":"p","model":"m"}"#; 20_000].join(",");
     for mode in [Mode::Strict, Mode::Lenient] {
         let json = format!(r#"{{"limits":[{rows}]}}"#);
         let problems = match parse(&json, mode) {
             Ok((_, problems)) | Err(problems) => problems,
         };
         assert_eq!(problems.len(), 51);
-        assert_eq!(problems[50].to_string(), "and 49950 more problems");
+        assert_eq!(problems[50].to_string(), "and 19950 more problems");
+    }
+}
+
+#[test]
+fn what_is_too_long_or_has_too_many_values_is_not_read() {
+    let padded = |bytes: usize| format!("{{{}}}", " ".repeat(bytes - 2));
+    assert!(strict(&padded(GREATEST_BYTES)).is_ok());
+    let lists = |values: usize| format!(r#"{{"spawnTools":["t"{}]}}"#, r#","t""#.repeat(values - 2));
+    assert!(strict(&lists(GREATEST_VALUES)).is_ok());
+    for (json, number) in [(padded(GREATEST_BYTES + 1), "1048577"), (lists(GREATEST_VALUES + 1), "100001")] {
+        for mode in [Mode::Strict, Mode::Lenient] {
+            let problems = parse(&json, mode).expect_err("too much");
+            assert_eq!((problems.len(), problems[0].path.as_str()), (1, ""));
+            assert!(problems[0].message.contains(number), "{}", problems[0]);
+        }
     }
 }
 

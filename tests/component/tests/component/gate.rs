@@ -4,11 +4,12 @@ use component_tests::{
     Host, admitted, chaos, denied, is_admitted, is_waiting, limit, release, runtime, stream,
 };
 use gen_limit_runtime::{
-    ConfigureError, Limits, Mode, Options, Outcome, Plugin, RefusalReason, Route, StartError, StreamCall,
+    ConfigureError, Limits, Mode, Options, Outcome, Plugin, RefusalReason, Request, Route, StartError,
+    StreamCall,
 };
 use serde_json::{Value, json};
 
-use crate::routes::{ask, get, json as body};
+use crate::routes::{METRICS, ask, get, json as body};
 
 /// A plugin that keeps everybody in line.
 fn paused(more: &str) -> Host {
@@ -299,13 +300,30 @@ fn a_new_configuration_for_many_calls_is_no_fault() {
 }
 
 #[test]
-fn stats_of_a_long_line_are_no_fault() {
+fn stats_of_a_long_line_are_bounded_and_no_fault() {
     const WAITERS: usize = 50_000;
     let mut host = Host::with_limits(release(), &everything_paused(""), pressed());
     spread(&mut host, WAITERS);
-    let stats = body(&ask(&mut host, get("")));
-    assert_eq!((&stats["waitersTotal"], &stats["host"]["restarts"]), (&json!(WAITERS), &json!(0)));
-    assert_eq!(host.plugin.status().restarts, 0);
+    let response = ask(&mut host, get(""));
+    assert!(response.body.len() < 1 << 20, "{} bytes", response.body.len());
+    assert_eq!(body(&response)["waitersTotal"], json!(WAITERS));
+    assert_eq!(ask(&mut host, Request { path: METRICS.into(), ..get("") }).status, 200);
+    assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
+}
+
+#[test]
+fn stats_of_the_longest_line_are_bounded_and_no_fault() {
+    const WAITERS: usize = limiter::config::GREATEST_MAX_WAITING as usize;
+    let mut host =
+        Host::with_limits(release(), &limit(0, r#","maxWaiting":200000,"maxQueued":200000"#), pressed());
+    for n in 0..WAITERS {
+        host.stream(&format!("s{n}"));
+    }
+    let response = ask(&mut host, get(""));
+    assert!(response.body.len() < 1 << 20, "{} bytes", response.body.len());
+    assert_eq!(body(&response)["waitersTotal"], json!(WAITERS));
+    assert_eq!(ask(&mut host, Request { path: METRICS.into(), ..get("") }).status, 200);
+    assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
 }
 
 #[test]

@@ -9,10 +9,16 @@ use serde_json::Value;
 const CONFIG: &str = "/api/dsh-gen-limit/config";
 const CATALOG: &str = "/api/dsh-gen-limit/catalog";
 const STATS: &str = "/api/dsh-gen-limit/stats";
-const METRICS: &str = "/api/dsh-gen-limit/metrics";
+pub const METRICS: &str = "/api/dsh-gen-limit/metrics";
 
 pub fn get(query: &str) -> Request {
     Request { method: "GET".into(), path: STATS.into(), query: query.into(), ..Request::default() }
+}
+
+/// A change of the configuration.
+fn post(body: impl Into<Vec<u8>>) -> Request {
+    let headers = vec![("content-type".into(), "application/json".into())];
+    Request { method: "POST".into(), path: CONFIG.into(), headers, body: body.into(), ..Request::default() }
 }
 
 /// The answer of a host without a harness, which is there at once.
@@ -105,6 +111,181 @@ fn what_cannot_be_answered_is_an_answer_too() {
         assert_eq!(response.status, 400, "{query}");
         assert!(json(&response)["error"].is_string());
     }
+}
+
+#[test]
+fn nothing_that_is_asked_traps() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    host.stream("a");
+    host.stream("b");
+    let deep = |open: &str, close: &str| format!("{}{}", open.repeat(200_000), close.repeat(200_000));
+    let mut bodies: Vec<Vec<u8>> = [
+        "",
+        "{",
+        "null",
+        "\0",
+        "{\"limits\":1e400}",
+        "{\"maxQueued\":-1e-99999999999999999999}",
+        "{\"a\":1,\"a\":2}",
+        "{\"limits\":[{\"provider\":\"\\ud800\",\"model\":\"m\",\"max\":1}]}",
+        "{\"revision\":{}}",
+    ]
+    .map(Into::into)
+    .to_vec();
+    bodies.extend([b"\xff\xfe\xfd".to_vec(), b"{\"limits\":\"\xc3\x28\"}".to_vec(), vec![b' '; 1 << 20]]);
+    bodies
+        .extend([deep("[", "]"), deep("{\"a\":", "}"), deep("{\"limits\":[", "]}")].map(String::into_bytes));
+    let rows = |row: &str| format!("{{\"limits\":[{}]}}", vec![row; (1 << 20) / row.len() - 1].join(","));
+    bodies.extend(
+        [rows("1"), rows("{}"), rows(r#"{"provider":"p","model":"m","max":1}"#)].map(String::into_bytes),
+    );
+    bodies.push(format!("{{\"limits\":\"{}\"}}", "x".repeat(1 << 20)).into_bytes());
+    for body in bodies {
+        let what = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        assert_eq!(ask(&mut host, post(body)).status, 400, "{what}: {:?}", host.plugin.status().last_error);
+    }
+    for (query, status) in
+        [("%00=%00", 400), ("offset=99999999999999999999", 400), (&"&".repeat(1 << 20), 200)]
+    {
+        assert_eq!(ask(&mut host, get(query)).status, status);
+    }
+    let long = format!("scope={}", "%00".repeat(100_000));
+    assert_eq!(ask(&mut host, get(&long)).status, 200);
+    let headers = vec![("content-type".to_owned(), "x".repeat(1 << 20)), (String::new(), "\0".into())];
+    assert_eq!(ask(&mut host, Request { headers, ..post("{}") }).status, 415);
+    assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
+}
+
+#[test]
+fn sessions_are_named_by_the_harness_and_hooks_go_on_meanwhile() {
+    let mut host = Host::new(release(), &limit(1, ""));
+    let running = host.stream("a");
+    let waiting = host.stream("b");
+    host.plugin.request(get(""), host.now);
+    let asks = host.plugin.take_asks();
+    let [Ask { id, question: Question::DescribeSessions { ids } }] = &asks[..] else { panic!("{asks:?}") };
+    assert_eq!(*ids, ["a", "b"]);
+    host.end(running.id);
+    assert_eq!(host.admitted(), [waiting.id]);
+    let about = SessionInfo {
+        id: "b".into(),
+        label: Some("Fix the roof".into()),
+        parent: Some("a".into()),
+        root: None,
+    };
+    host.plugin.answer(*id, Answer::Sessions(vec![about]), host.now);
+    let stats = json(&host.plugin.take_responses()[0].1);
+    let waiter = &stats["waiters"][0];
+    assert_eq!((&waiter["label"], &waiter["parent"]), (&"Fix the roof".into(), &"a".into()), "{stats}");
+    assert_eq!(waiter.get("root"), None);
+    assert_eq!(stats["holders"][0].get("label"), None);
+}
+
+#[test]
+fn all_providers_are_asked_at_once_and_may_answer_in_any_order() {
+    let mut host = Host::new(release(), "{}");
+    host.plugin.request(Request { path: CATALOG.into(), ..get("") }, host.now);
+    let model = |id: &str| Model { id: id.into(), name: id.to_uppercase() };
+    let asks = host.plugin.take_asks();
+    assert_eq!(asks[0].question, Question::ListProviders);
+    let names: Vec<String> = (0..40).map(|n| format!("p{n:02}")).collect();
+    host.plugin.answer(asks[0].id, Answer::Providers(names.iter().map(|n| model(n)).collect()), host.now);
+    let asks = host.plugin.take_asks();
+    assert_eq!(asks.len(), 40);
+    for Ask { id, question } in asks.iter().rev() {
+        let Question::ListModels { provider } = question else { panic!("{question:?}") };
+        assert!(host.plugin.take_responses().is_empty());
+        let answer = match provider.as_str() {
+            "p07" => Answer::Models(Err("took longer than 2 s".into())),
+            "p08" => Answer::Unavailable,
+            _ => Answer::Models(Ok(vec![model("m")])),
+        };
+        host.plugin.answer(*id, answer, host.now);
+    }
+    let catalog = json(&host.plugin.take_responses()[0].1);
+    let providers = catalog["providers"].as_array().expect("a list");
+    assert_eq!(providers.iter().map(|p| p["id"].as_str().expect("an id")).collect::<Vec<_>>(), names);
+    for (provider, name) in providers.iter().zip(&names) {
+        let silent = ["p07", "p08"].contains(&name.as_str());
+        assert_eq!(provider["models"].as_array().map(Vec::len), Some(usize::from(!silent)));
+        assert_eq!(provider["error"].is_string(), silent, "{provider}");
+    }
+}
+
+#[test]
+fn the_configuration_is_read_and_changed_through_the_hosts_settings() {
+    let mut host = Host::new(release(), "{}");
+    let section = |value: &str, revision: &str| Section {
+        value: value.into(),
+        base: "{}".into(),
+        user: "{}".into(),
+        writable: true,
+        revision: Some(revision.into()),
+    };
+    let get = Request { path: CONFIG.into(), ..get("") };
+    let read = ask_of(&mut host, get.clone(), |question| {
+        assert_eq!(*question, Question::ReadSettings);
+        Answer::Settings(Ok(section(r#"{"maxQueued":"many"}"#, "b.1")))
+    });
+    let shown = json(&read);
+    assert_eq!((read.status, &shown["status"], &shown["revision"]), (200, &"ok".into(), &"b.1".into()));
+    assert_eq!(shown["problems"][0]["path"], "maxQueued");
+    assert_eq!(json(&ask(&mut host, get))["status"], "unavailable");
+
+    let change = post(r#"{"limits":[{"provider":"p","model":"m","max":1}],"revision":"b.1"}"#);
+    let written = ask_of(&mut host, change.clone(), |question| {
+        let json = r#"{"limits":[{"provider":"p","model":"m","max":1}]}"#.to_owned();
+        assert_eq!(*question, Question::UpdateSettings { json, revision: Some("b.1".into()) });
+        Answer::Settings(Ok(section("{}", "b.2")))
+    });
+    assert_eq!((written.status, &json(&written)["revision"]), (200, &"b.2".into()));
+    let stale = ask_of(&mut host, change.clone(), |_| {
+        Answer::Settings(Err(SettingsError::Conflict(section("{}", "b.3"))))
+    });
+    assert_eq!((stale.status, &json(&stale)["section"]["revision"]), (409, &"b.3".into()));
+    for (error, status) in [
+        (SettingsError::ReadOnly, 503),
+        (SettingsError::Unavailable, 503),
+        (SettingsError::Invalid("no".into()), 400),
+        (SettingsError::Other(None), 500),
+    ] {
+        let mut error = Some(error);
+        let answer = |_: &Question| Answer::Settings(Err(error.take().expect("asked once")));
+        assert_eq!(ask_of(&mut host, change.clone(), answer).status, status);
+    }
+    let bad = post(r#"{"limits":[{"provider":"p","model":"m","max":"abc"}]}"#);
+    let refused = ask_of(&mut host, bad, |question| panic!("{question:?} is asked"));
+    assert_eq!((refused.status, &json(&refused)["problems"][0]["path"]), (400, &"limits[0].max".into()));
+}
+
+#[test]
+fn metrics_are_text_of_prometheus() {
+    let mut host = Host::new(release(), &limit(2, ""));
+    host.stream("a");
+    let response = ask(&mut host, Request { path: METRICS.into(), ..get("") });
+    assert_eq!(response.status, 200);
+    let content_type = ("content-type".to_owned(), "text/plain; version=0.0.4; charset=utf-8".to_owned());
+    assert!(response.headers.contains(&content_type));
+    let text = String::from_utf8(response.body).expect("text");
+    for line in [
+        "gen_limit_component_restarts_total 0\n",
+        "# TYPE gen_limit_scope_seats_occupied gauge\ngen_limit_scope_seats_occupied{scope=\"p/m\"} 1\n",
+        &format!("component=\"{}\"}} 1\n", release().sha256()),
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_request_that_waits_for_the_harness_is_answered_by_the_host_when_the_instance_dies() {
+    let mut host = Host::new(chaos(), &limit(1, ""));
+    let open = host.plugin.request(Request { path: CONFIG.into(), ..get("") }, host.now);
+    let asks = host.plugin.take_asks();
+    host.order("a", "trap");
+    let responses = host.plugin.take_responses();
+    assert_eq!((responses.len(), responses[0].0, responses[0].1.status), (1, open, 503));
+    host.plugin.answer(asks[0].id, Answer::Unavailable, host.now);
+    assert!(host.plugin.take_responses().is_empty());
 }
 
 #[test]
