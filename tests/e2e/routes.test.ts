@@ -73,7 +73,7 @@ describe('routes', { concurrency: 2 }, () => {
       assert.deepEqual((config['value'] as { limits: unknown }).limits, limit(2)['limits']);
       const { providers } = (await json(dsh, route('catalog'))) as { providers: Array<{ id: string; models: Array<{ id: string }> }> };
       const mock = providers.find(({ id }) => id === PROVIDER);
-      assert.deepEqual(mock?.models.map(({ id }) => id), [MODEL]);
+      assert.ok(mock?.models.some(({ id }) => id === MODEL), JSON.stringify(providers));
       const stats = (await json(dsh, route('stats'))) as { scopes: Array<{ scope: string; max: number }>; host: { state: string } };
       assert.deepEqual(stats.scopes.map(({ scope, max }) => [scope, max]), [[`${PROVIDER}/${MODEL}`, 2]]);
       assert.equal(stats.host.state, 'running');
