@@ -74,6 +74,7 @@ export class Document implements Settings {
   #stuck = false;
   #open: Open | undefined;
   #fiber: Fiber | undefined;
+  #writes: Promise<void> = Promise.resolve();
   #taken: Stored;
   #say: Reporter;
 
@@ -108,7 +109,7 @@ export class Document implements Settings {
       // A section is registered together with what it lies over.
       if (this.#open?.over === true) void this.#fiber?.restart().catch(() => undefined);
     });
-    this.#fiber = ctx.inject(['settings'], (inner) => this.#attach(ctx, inner));
+    this.#fiber = ctx.inject(['settings'], (inner) => this.#attach(inner));
     if (!this.#known) this.#settle(ctx.root);
   }
 
@@ -125,15 +126,15 @@ export class Document implements Settings {
   }
 
   /** The settings have come. Never throws: the harness would give the row up. */
-  #attach(ctx: Context, inner: Context): void {
+  #attach(ctx: Context): void {
     let told: string | undefined;
     const attempt = (): boolean => {
       try {
-        this.#begin(ctx, inner);
+        this.#begin(ctx);
         return true;
       } catch (error) {
         const message = describe(error);
-        if (message !== told) this.#say('error', `${message}; until that is put right it cannot be changed there`);
+        if (message !== told) this.#say('error', `${message}; until that is put right the settings of this row cannot be changed`);
         told = message;
         return false;
       }
@@ -146,14 +147,17 @@ export class Document implements Settings {
       clearInterval(timer);
       this.onChange();
     }, RETRY_MS).unref();
-    inner.effect(() => () => clearInterval(timer), 'gen-limit settings');
+    ctx.effect(() => () => clearInterval(timer), 'gen-limit settings');
   }
 
-  #begin(ctx: Context, inner: Context): void {
-    const service: Service = inner.settings;
+  #begin(ctx: Context): void {
+    const service: Service = ctx.settings;
     let place: Place | undefined;
     try {
-      place = take(inner, service, this.#row, () => this.#reread());
+      place = take(ctx, service, this.#row, () => {
+        this.#look();
+        this.onChange();
+      });
     } catch (error) {
       // What is stored there is no section; what it is, the harness does not tell.
       if (this.#open === undefined && described(service, NAMESPACE) === undefined) this.#user = null;
@@ -162,19 +166,16 @@ export class Document implements Settings {
     if (place === undefined) return;
     const open = { ...place, service, epoch: randomUUID().slice(0, 8) };
     this.#open = open;
-    inner.effect(() => () => {
+    ctx.effect(() => () => {
       if (this.#open === open) this.#open = undefined;
     }, 'gen-limit settings');
-    if (place.over) this.#user = described(service, place.ns)?.user;
-    else this.#inherit(ctx.root);
+    this.#look();
+    if (!open.over) this.#inherit(ctx.root);
   }
 
-  /** The user's section changed. */
-  #reread(): void {
-    const { service, ns } = this.#open ?? {};
-    if (service === undefined || ns === undefined) return;
-    this.#user = described(service, ns)?.user;
-    this.onChange();
+  /** Looks at what the user stored over the row. */
+  #look(): void {
+    if (this.#open?.over === true) this.#user = described(this.#open.service, this.#open.ns)?.user;
   }
 
   /** What 0.1 stored is in force at once, and in the row as soon as the harness can write it there. */
@@ -189,8 +190,7 @@ export class Document implements Settings {
     }
     void mounted(root).then(async () => {
       try {
-        // A change of the user's may have taken it along.
-        if (this.#legacy !== undefined) await this.#write({});
+        await this.#write(this.#opened());
       } catch (error) {
         this.#stuck = true;
         this.#say('warn', `what dsh 0.1 stored is in force until the row is edited, but could not be written there: ${describe(error)}`);
@@ -209,23 +209,31 @@ export class Document implements Settings {
     if (!open.service.writable) throw new SettingsFailure('read-only', 'this harness does not let its settings be changed');
     const [, epoch, count] = revision?.match(/^([0-9a-f]+)\.(\d+)$/u) ?? [];
     if (revision !== undefined && epoch !== open.epoch) throw this.#conflict(open);
-    await this.#write(change, count === undefined ? undefined : Number(count));
+    await this.#write(open, change, count === undefined ? undefined : Number(count));
     return this.read();
   }
 
-  async #write(change: object, revision?: number): Promise<void> {
-    const open = this.#opened();
+  /** Writes one change after the other: what 0.1 stored goes before what the user changes, or with it. */
+  #write(open: Open, change?: object, revision?: number): Promise<void> {
+    const written = this.#writes.then(() => this.#writeNow(open, change, revision));
+    this.#writes = written.catch(() => undefined);
+    return written;
+  }
+
+  async #writeNow(open: Open, change: object | undefined, revision: number | undefined): Promise<void> {
+    const legacy = this.#legacy;
+    if (legacy === undefined && change === undefined) return;
     try {
-      await open.service.update(open.ns, { ...this.#legacy, ...change }, revision);
+      await open.service.update(open.ns, { ...legacy, ...change }, revision);
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'SETTINGS_CONFLICT') throw this.#conflict(open);
       throw new SettingsFailure('other', describe(error));
     }
-    if (this.#legacy !== undefined) {
+    if (legacy !== undefined) {
       this.#inherited();
       this.#say('info', 'took what dsh 0.1 stored in settings.yaml over into the row', true);
     }
-    if (open.over) this.#user = described(open.service, open.ns)?.user;
+    this.#look();
     this.onChange();
   }
 

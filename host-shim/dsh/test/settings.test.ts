@@ -398,12 +398,24 @@ suite('B18 what dsh 0.1 stored, on 0.2', () => {
     assert.equal(second.max, 3);
   });
 
-  test('a change that comes before it is in the row takes it along', async () => {
-    const world = new SettingsWorld({ version: '0.2' });
+  test('a change that comes before it is in the row takes it along, and is not undone by it', async (t) => {
+    const { promise: mounted, resolve: finish } = Promise.withResolvers<void>();
+    class Unfinished extends SettingsWorld {
+      protected override async furnish(): Promise<void> {
+        t.mock.method(this.ctx.loader, 'await', () => mounted);
+        await super.furnish();
+      }
+    }
+    const world = new Unfinished({ version: '0.2' });
     world.file = FILE;
     await world.start({ config: { limits: [] } });
-    await world.settings.update(json({ maxQueued: 3 }));
-    assert.deepEqual(world.entry.options.config, limit(1, { queueTimeoutMs: 9_000, maxQueued: 3 }));
+    const changed = world.settings.update(json(limit(3)));
+    finish();
+    await changed;
+    await settled();
+    await settled();
+    assert.deepEqual(world.entry.options.config, limit(3, { queueTimeoutMs: 9_000 }));
+    assert.equal(world.told.split(TAKEN).length, 2, world.told);
   });
 
   test('where it cannot be written it is in force until the row is edited', async () => {
