@@ -20,9 +20,10 @@ export { HARNESS, HARNESS_NAME, type Patch } from './harness.ts';
 /** The shipped profiles: one answers a prompt and exits, the other serves its API. */
 export type Profile = 'headless' | 'web';
 
-/** The only route of the tests: the mock's provider and its one model. */
+/** The route of the tests, and another model of the same provider. */
 export const PROVIDER = 'mock';
 export const MODEL = 'model';
+export const OTHER = 'other';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 /** The package under test: the one that `cargo xtask pack` makes, or the one that the environment names. */
@@ -62,6 +63,8 @@ export interface HomeOptions {
   readonly contextWindow?: number;
   /** How long the provider may send nothing before the harness gives its stream up. */
   readonly streamIdleTimeoutMs?: number;
+  /** More settings of the harness. */
+  readonly sections?: Sections;
   /** What the harness finds in its environment besides. */
   readonly env?: NodeJS.ProcessEnv;
 }
@@ -171,6 +174,17 @@ export class Home {
       else if (entry.event === 'settled' || entry.event === 'finish') line.delete(entry.id);
     }
     return [...line.values()].filter((entry) => kind === undefined || entry.kind === kind);
+  }
+
+  /** The streams that have been let through and have not ended. */
+  live(): TraceLine[] {
+    const live = new Map<number, TraceLine>();
+    for (const entry of this.trace()) {
+      if (entry.id === undefined || entry.kind !== 'stream') continue;
+      if (entry.event === 'admit' || (entry.event === 'settled' && entry.result === 'admitted')) live.set(entry.id, entry);
+      else if (entry.event === 'finish') live.delete(entry.id);
+    }
+    return [...live.values()];
   }
 
   /** Deletes the home. */
@@ -301,11 +315,14 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return answer.result.value;
   }
 
-  /** Opens a session and sends it a prompt; gives the harness's id of the session. */
+  /** Opens a session; gives the harness's id of it. */
+  async open(): Promise<string> {
+    return (await this.call<{ sessionId: string }>('session.create', { cwd: this.#workspace })).sessionId;
+  }
+
+  /** Sends a prompt to a session, or to one that it opens; gives the harness's id of it. */
   async prompt(text: string, session?: string): Promise<string> {
-    const sessionId =
-      session ??
-      (await this.call<{ sessionId: string }>('session.create', { cwd: this.#workspace })).sessionId;
+    const sessionId = session ?? (await this.open());
     await this.call('session.prompt', { sessionId, mode: 'queue', content: [{ type: 'text', text }] });
     return sessionId;
   }
@@ -355,7 +372,7 @@ function list(entries: readonly Patch[]): string {
   return entries.map((entry) => `- ${JSON.stringify(entry)}\n`).join('');
 }
 
-function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000 }: HomeOptions): Sections {
+function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000, sections: more }: HomeOptions): Sections {
   return {
     'llm-pi-ai': {
       providers: {
@@ -364,13 +381,14 @@ function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_
           baseURL: baseUrl,
           apiKeyEnv: 'E2E_KEY',
           streamIdleTimeoutMs,
-          models: [{ id: MODEL, contextWindow, maxTokens: 1_000 }],
+          models: [MODEL, OTHER].map((id) => ({ id, contextWindow, maxTokens: 1_000 })),
         },
       },
     },
     'agent-default-model': { provider: PROVIDER, model: MODEL },
     // The harness itself starts at most ten tool calls of one message at once; here only our limits may bind.
     'agent-loop': { maxParallelToolCalls: 64 },
+    ...more,
   };
 }
 

@@ -28,6 +28,8 @@ export interface Arrival {
   readonly turn: number;
   /** Whether the conversation already holds a tool call of the model's. */
   readonly delegated: boolean;
+  /** What the tools it called have answered. */
+  readonly results: readonly string[];
   /** Names of the tools on offer. */
   readonly tools: readonly string[];
 }
@@ -250,6 +252,7 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
       model: asked.model,
       turn: this.of(session, purpose).length,
       delegated: asked.messages.some((message) => (message.tool_calls?.length ?? 0) > 0),
+      results: asked.messages.filter(({ role }) => role === 'tool').map(textOf),
       tools: (asked.tools ?? []).map((tool) => tool.function.name),
       openedAt: Date.now(),
     };
