@@ -10,7 +10,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use sha2::{Digest as _, Sha256};
 
+use crate::component::hex;
 use crate::progress::step;
 use crate::python::Python;
 use crate::shell;
@@ -89,17 +91,18 @@ impl Harness {
     }
 }
 
-/// Downloads and unpacks a wheel. It is pip that compares the digest.
+/// Downloads a wheel, and unpacks it if it is the one that is meant.
 fn fetch(python: Python, wheel: Wheel, folder: &Path) -> anyhow::Result<()> {
-    let requirements = "requirements.txt";
-    fs::write(folder.join(requirements), format!("{} --hash=sha256:{}\n", wheel.requirement, wheel.sha256))?;
-    let exactly =
-        ["--no-deps", "--only-binary=:all:", "--require-hashes", "--dest=.", "--requirement", requirements];
-    python.run_pip(folder, &[&["download"], &exactly[..]].concat())?;
+    let alone =
+        ["download", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--dest=.", wheel.requirement];
+    python.run_pip(folder, &alone)?;
     let archive = wheel_in(folder)?;
+    let found = hex(&Sha256::digest(fs::read(&archive)?));
+    if found != wheel.sha256 {
+        bail!("{} has the digest {found}, not {}", archive.display(), wheel.sha256);
+    }
     shell::quietly(python.command(folder).args(["-m", "zipfile", "-e"]).arg(&archive).arg("."))?;
     fs::remove_file(archive)?;
-    fs::remove_file(folder.join(requirements))?;
     // The archive's own marks of what is a program are lost.
     for entry in fs::read_dir(folder.join(wheel.programs))? {
         let entry = entry?;
