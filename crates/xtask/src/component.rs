@@ -121,6 +121,7 @@ fn imports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {
     resolve.worlds[world].imports.keys().map(|key| resolve.name_world_key(key)).collect()
 }
 
+/// Bytes in lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // A string takes whatever is written.

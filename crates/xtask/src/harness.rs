@@ -81,7 +81,7 @@ impl Harness {
             bail!("it is fetched for Linux x64 only");
         }
         let python = Python::find(root)?;
-        let partial = home.with_extension("partial");
+        let partial = home.with_file_name(format!("dsh-{}.partial", self.version));
         if partial.exists() {
             fs::remove_dir_all(&partial)?;
         }
