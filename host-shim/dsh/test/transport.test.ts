@@ -9,6 +9,7 @@ import {
   CREATED, CUT, ENDLESS_MS, GRACE_MS, LONG_MS, NS, PATIENT_MS, Proxy, Silent, WHOLE, Wired, dispatchers, get, hasten, install, listened,
   silences, timeouts, type Dispatcher,
 } from './transport-support.ts';
+import { Config } from '../src/compat/settings.ts';
 import { until } from './support.ts';
 
 const patient = (baseURL?: string, streamIdleTimeoutMs: unknown = PATIENT_MS): Record<string, unknown> =>
@@ -203,6 +204,23 @@ describe('settings', () => {
     await until(() => !listened());
   });
 
+  test('that come after their provider, as an adapter of 0.1 brings them, are found', async () => {
+    const world = await Wired.with({});
+    const { settings } = world.ctx;
+    const looked = once(settings);
+    await world.ctx.plugin({
+      name: 'slow',
+      inject: ['llm'],
+      apply: async (ctx: Wired['ctx']) => {
+        ctx.llm.registerConfigurableProviders([{ provider: 'slow', displayName: 'slow', settingsNs: 'slow', settingsPath: [] }]);
+        // By now the provider has been looked for in vain.
+        await looked;
+        ctx.inject(['settings'], (inner) => void inner.settings.register('slow' as never, Config as never, { base: patient(a.origin) }));
+      },
+    });
+    await until(listened);
+  });
+
   test('that cannot be read leave everything as it was, and are told of once', async () => {
     const world = await Wired.with({ box: patient(a.origin, 5_000) });
     const now = (): Promise<unknown> => timeouts(() => world.inside('box', () => get(a.origin)));
@@ -332,6 +350,18 @@ describe('the process', () => {
     assert.equal(stdout.trim(), 'true');
   });
 });
+
+/** Settles when the settings have been asked what they are. */
+function once(settings: Wired['ctx']['settings']): Promise<void> {
+  const { describe: tell } = settings;
+  return new Promise((resolve) => {
+    settings.describe = (options) => {
+      settings.describe = tell;
+      setImmediate(resolve);
+      return tell.call(settings, options);
+    };
+  });
+}
 
 /** Asks the first backend without `fetch`, until it ends in whatever way. */
 function dispatch(options: object): Promise<void> {
