@@ -20,9 +20,8 @@ await inWorld({ script: () => ({ text: 'done' }), config: limit(2) }, async (wor
   await dsh.until('the plugin', () => /gen-limit: \d+\.\d+/.test(dsh.stderr));
   const token = await readFile(join(world.home.dir, 'gen-limit/token'), 'utf8');
   const headers = ['--header', `Authorization: Bearer ${token}`];
-  const args = ['run', description, '--url', dsh.origin, ...headers, '--no-color', ...process.argv.slice(2)];
-  // It keeps what it found before in the folder it runs in.
-  const run = spawn(program, args, { cwd: world.home.workspace, stdio: 'inherit' });
+  const args = ['run', description, '--url', dsh.origin, ...headers, '--no-color', '--generation-database', 'none', ...process.argv.slice(2)];
+  const run = spawn(program, args, { cwd: root, stdio: 'inherit' });
   const [code] = (await once(run, 'close')) as [number | null];
   process.exitCode = code ?? 1;
 });
