@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { zstdDecompressSync } from 'node:zlib';
 
-import { HARNESS, type Home, limit, MODEL, OTHER, PROVIDER } from './dsh.ts';
+import { type Dsh, HARNESS, type Home, limit, MODEL, OTHER, type Patch, PROVIDER } from './dsh.ts';
 import type { Script, ToolCall } from './model-server.ts';
 import { holding, Holds, inWorld, type World } from './scenario.ts';
 import { children, fanOut, gate, ROOT, spawn } from './scripts.ts';
@@ -68,16 +68,16 @@ test('a spawn is paced on the route that the tool call names', { skip: own }, ()
     assert.deepEqual(routes(home), { spawns: [`${PROVIDER}/${OTHER}`], streams: [`${PROVIDER}/${OTHER}`] });
   }));
 
-/** Has the root call for two children while somebody else holds the only seat, until its spawns are refused. */
-async function refused(run: (world: World, results: readonly string[]) => Promise<void>): Promise<void> {
+/** Has B call for a child while A holds the only seat. */
+async function waiting(config: Patch, run: (world: World, dsh: Dsh, holds: Holds, told: () => readonly string[]) => Promise<void>): Promise<void> {
   const holds = new Holds();
-  let results: readonly string[] = [];
-  const script = holding(holds, ({ session, purpose, delegated, results: told }) => {
+  let told: readonly string[] = [];
+  const script = holding(holds, ({ session, purpose, delegated, results }) => {
     if (session !== 'B' || purpose !== 'chat') return undefined;
-    results = told;
+    told = results;
     return delegated ? undefined : { calls: [child()] };
   });
-  await inWorld({ script, config: { ...limit(1), queueTimeoutMs: 3_000 } }, async (world) => {
+  await inWorld({ script, config }, async (world) => {
     const { server, home } = world;
     const dsh = await world.web();
     const b = await dsh.prompt('[s:B] delegate');
@@ -85,13 +85,22 @@ async function refused(run: (world: World, results: readonly string[]) => Promis
     const a = await dsh.prompt('[s:A] work');
     await home.traced('A in line', () => home.waiting().some(({ session }) => session === a));
     holds.release('B');
+    await home.traced('the spawn in line', (trace) => trace.some(({ event, kind, session }) => event === 'wait' && kind === 'spawn' && session === b));
+    await run(world, dsh, holds, () => told);
+  });
+}
+
+/** Has a spawn wait until it is refused. */
+function refused(run: (world: World, results: readonly string[]) => Promise<void>): Promise<void> {
+  return waiting({ ...limit(1), queueTimeoutMs: 3_000 }, async (world, dsh, holds, told) => {
+    const { server, home } = world;
     await home.traced('the refusal', (trace) =>
-      trace.some(({ event, kind, session, result }) => event === 'settled' && kind === 'spawn' && session === b && result === 'refused'),
+      trace.some(({ event, kind, result }) => event === 'settled' && kind === 'spawn' && result === 'refused'),
     );
     holds.release('A');
     await server.until('B is told', () => server.of('B', 'chat').length === 2 && server.completed('B'));
     await dsh.stop();
-    await run(world, results);
+    await run(world, told());
   });
 }
 
@@ -102,13 +111,25 @@ test('a refused spawn comes back to the model with the code and what to do', () 
     assert.deepEqual(server.of('child'), []);
   }));
 
+/** The errors of tool calls, as the harness has put them down in its sessions. */
+function errors(home: Home): unknown[] {
+  const folder = join(home.dir, 'sessions');
+  const logs = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.jsonl.zstd'));
+  const lines = logs.flatMap((name) => zstdDecompressSync(readFileSync(join(folder, name))).toString().split('\n'));
+  const results = lines.filter((line) => line.startsWith('{"type":"tool/result"'));
+  return results.map((line) => (JSON.parse(line) as { data: { error?: unknown } }).data.error);
+}
+
 test('a refused spawn has its code in the session as a code', { skip: codes }, () =>
   refused(async ({ home }) => {
-    const folder = join(home.dir, 'sessions');
-    const logs = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.jsonl.zstd'));
-    const lines = logs.flatMap((name) => zstdDecompressSync(readFileSync(join(folder, name))).toString().split('\n'));
-    const results = lines.filter((line) => line.startsWith('{"type":"tool/result"')).map((line) => JSON.parse(line) as { data: { error?: unknown } });
-    assert.deepEqual(results.map(({ data }) => data.error), [{ name: 'GenLimitError', code: 'GEN_CAPACITY_EXCEEDED' }]);
+    assert.deepEqual(errors(home), [{ name: 'GenLimitError', code: 'GEN_CAPACITY_EXCEEDED' }]);
+  }));
+
+test('a spawn that waits when the harness shuts down makes no child, and is cancelled where that can be said', () =>
+  waiting(limit(1), async ({ server, home }, dsh) => {
+    await dsh.stop('SIGINT');
+    assert.deepEqual(server.of('child'), []);
+    if (!HARNESS.foreground) assert.deepEqual(errors(home), [{ name: 'AbortError', code: 'ABORTED_BEFORE_DISPATCH' }]);
   }));
 
 test('what the harness itself refuses costs no seat and is told in its own words', { skip: cap }, () => {
