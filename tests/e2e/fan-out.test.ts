@@ -16,10 +16,10 @@ function allComplete(server: ModelServer, n: number): void {
   assert.deepEqual(broken, [], 'no stream failed or was aborted');
 }
 
-/** Has `n` children work in `turns` streams each. */
+/** Has `n` children work, in `turns` streams each at least. */
 async function fannedOut(world: World, n: number, turns = 1): Promise<Dsh> {
   const { server } = world;
-  const done = (child: string): boolean => server.completed(child) && server.of(child, 'chat').length === turns;
+  const done = (child: string): boolean => server.completed(child) && server.of(child, 'chat').length >= turns;
   const dsh = await world.team(PROMPT, () => children(n).every(done));
   allComplete(world.server, n);
   return dsh;
