@@ -58,7 +58,7 @@ const v021: Harness = {
   remounts: false,
   configure: (sections) => {
     // By itself it rejects the ninth subagent that is active at once, and a subagent's own; here only our limits may bind.
-    const all = { ...sections, subagent: { maxActiveSubagents: 64, maxDepth: 8, ...sections['subagent'] } };
+    const all = { ...sections, subagent: { maxActiveSubagents: 1_000, maxDepth: 8, ...sections['subagent'] } };
     return { settings: {}, patches: Object.entries(all).map(([id, config]) => ({ id, config })) };
   },
   request: (method, payload) => {

@@ -1,7 +1,7 @@
 /** What the plugin says of a harness that is not as it expects. */
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
-import { NEEDS, childRoute, olderThan, tooOld } from '../src/compat/harness.ts';
+import { NEEDS, cancelled, childRoute, denied, isFinal, olderThan, ownEvents, tooOld } from '../src/compat/harness.ts';
 
 suite('versions', () => {
   test('they are ordered as semantic versions are', () => {
@@ -42,5 +42,30 @@ suite('a child\'s route', () => {
     assert.deepEqual(of(called(last), { provider: 'q', model: 'n' }), { provider: 'q', model: 'n' });
     for (const asked of [{ provider: 'q' }, { model: 'n' }, { provider: '', model: 'n' }, undefined]) assert.deepEqual(of(called(last), asked), last);
     assert.deepEqual(of(called()), { provider: 'p', model: 'm' });
+  });
+});
+
+suite('decisions about a tool call', () => {
+  test('a denial says its code twice: as such, and to those who read the reason only', () => {
+    assert.deepEqual(denied({ code: 'GEN_CAPACITY_EXCEEDED', message: 'box/m is full' }), {
+      kind: 'deny',
+      reason: 'GEN_CAPACITY_EXCEEDED: box/m is full',
+      info: { name: 'GenLimitError', code: 'GEN_CAPACITY_EXCEEDED' },
+    });
+  });
+
+  test('denials and cancellations are final, permissions and questions are not', () => {
+    assert.ok(isFinal(denied({ code: 'C', message: 'no' })) && isFinal(cancelled('shut down')));
+    assert.ok(!isFinal({ kind: 'allow' }) && !isFinal({ kind: 'ask' }));
+  });
+});
+
+suite('what has happened in a session itself', () => {
+  const events = ['inherited', 'own'].map((type) => ({ type }));
+
+  test('begins after its seed, in whichever way the harness tells', () => {
+    assert.deepEqual(ownEvents({ events, header: { seedLength: 1 } } as never), [{ type: 'own' }]);
+    assert.deepEqual(ownEvents({ events, header: {} } as never), events);
+    assert.deepEqual(ownEvents({ ownEvents: () => [{ type: 'own' }] } as never), [{ type: 'own' }]);
   });
 });

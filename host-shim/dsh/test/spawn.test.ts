@@ -1,7 +1,7 @@
 /** The spawn seam: tool calls of real agents that make real children. */
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
-import type { ToolExecutionResult } from '@deepseek-ai/dsh-tools';
+import type { PreToolDecision, ToolExecutionResult } from '@deepseek-ai/dsh-tools';
 import { Harness } from './harness.ts';
 import { limit, settled, until } from './support.ts';
 
@@ -125,6 +125,36 @@ suite('spawn', () => {
     const off = harness.ctx.on('tools/pre-execute', async () => ({ kind: 'deny', reason: 'not today' }));
     assert.match(text(await harness.spawn('child').result), /not today/u);
     assert.equal(harness.waiting, 0);
+    off();
+  });
+
+  test('a spawn that another plugin cancels takes no place and stays cancelled', async () => {
+    const harness = await Harness.make({ config: limit(0) });
+    const cancel = { kind: 'cancel', reason: 'never mind' } as unknown as PreToolDecision;
+    const off = harness.ctx.on('tools/pre-execute', async () => cancel);
+    const seen: unknown[] = [];
+    const look = harness.ctx.on('tools/pre-execute', async (_exec, next) => {
+      const decision = await next();
+      seen.push(decision);
+      return decision;
+    }, { prepend: true });
+    assert.equal((await harness.spawn('child').result).isError, true);
+    assert.deepEqual(seen, [cancel]);
+    assert.equal(harness.waiting, 0);
+    look();
+    off();
+  });
+
+  test('a denial carries its code as a code, for harnesses that have a place for it', async () => {
+    const harness = await Harness.make({ config: limit(0, { maxQueued: 0 }) });
+    const seen: unknown[] = [];
+    const off = harness.ctx.on('tools/pre-execute', async (_exec, next) => {
+      const decision = await next();
+      if ('info' in decision) seen.push(decision.info);
+      return decision;
+    }, { prepend: true });
+    await harness.spawn('child').result;
+    assert.deepEqual(seen, [{ name: 'GenLimitError', code: 'GEN_CAPACITY_EXCEEDED' }]);
     off();
   });
 
