@@ -176,7 +176,7 @@ export interface Response {
 
 /** The plugin's section of the settings. */
 export interface Section {
-  /** What is in force, JSON. */
+  /** What the user stored over what the row seeds, JSON; what is wrong in it is not in force. */
   value: string
   /** What the row seeds, JSON. */
   base: string

@@ -37,7 +37,7 @@ pub trait Host {
 /// The plugin's section of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What is in force, JSON.
+    /// What the user stored over what the row seeds, JSON; what is wrong in it is not in force.
     pub value: String,
     /// What the plugin's row seeds, JSON.
     pub base: String,

@@ -231,7 +231,7 @@ pub struct Ask {
 /// The plugin's section of the settings.
 #[napi(object, object_to_js = false)]
 pub struct Section {
-    /// What is in force, JSON.
+    /// What the user stored over what the row seeds, JSON; what is wrong in it is not in force.
     pub value: String,
     /// What the row seeds, JSON.
     pub base: String,
