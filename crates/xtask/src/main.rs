@@ -7,6 +7,7 @@ mod addon;
 mod cases;
 mod check;
 mod component;
+mod fuzz;
 mod harness;
 mod pack;
 mod progress;
@@ -35,6 +36,7 @@ Usage: cargo xtask <task>
                          --harness VERSION: on that one instead of the oldest
   test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh, api;
                          by name only: slow, which takes 12 minutes
+  fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   check                  formatting, lints, types, generated files
 ";
 
@@ -66,6 +68,11 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         ("demo", _) => return demo(&root, rest),
         ("test", []) => return Ok(rings::run(&root, &rings::ALL)),
         ("test", ["--ring", name]) => return Ok(rings::run(&root, &[rings::Ring::named(name)?])),
+        ("fuzz", []) => return fuzz::run(&root, fuzz::SECONDS),
+        ("fuzz", ["--seconds", seconds]) => {
+            let seconds = seconds.parse().with_context(|| format!("`{seconds}` is no number of seconds"))?;
+            return fuzz::run(&root, seconds);
+        }
         ("check", []) => return check::run(&root),
         ("" | "help" | "--help", _) => print!("{USAGE}"),
         _ => bail!("not understood: {}\n\n{USAGE}", arguments.join(" ")),

@@ -1,0 +1,44 @@
+//! A configuration, in both modes: they agree, whoever is accepted works, and what is wrong is named.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use limiter::config::{Mode, parse};
+use limiter::{Limiter, Route, StatsQuery, StreamCall};
+
+fuzz_target!(|text: &str| {
+    let (strict, lenient) = (parse(text, Mode::Strict), parse(text, Mode::Lenient));
+    match (&strict, &lenient) {
+        (Ok((strict, none)), Ok((lenient, named))) => {
+            assert!(none.is_empty() && named.is_empty());
+            assert_eq!(strict, lenient);
+        }
+        (Err(problems), Ok((_, named))) => assert!(!problems.is_empty() && problems == named),
+        (Err(problems), Err(named)) => assert!(problems.len() == 1 && problems == named),
+        (Ok(_), Err(named)) => panic!("accepted, and refused for {named:?}"),
+    }
+    let (Ok((_, problems)) | Err(problems)) = &lenient;
+    for problem in problems {
+        assert!(problem.path.len() < 1_000 && problem.message.len() < 8_000 && !problem.message.is_empty());
+    }
+    let Ok((config, problems)) = lenient else { return };
+
+    let value: serde_json::Value = serde_json::from_str(text).expect("it has been read before");
+    let again = parse(&value.to_string(), Mode::Lenient).expect("it has been read before");
+    assert_eq!((&again.0, again.1.len()), (&config, problems.len()), "however it is written");
+
+    // What is in force works.
+    let mut limiter = Limiter::new();
+    let keys: Vec<_> = config.limits.keys().cloned().collect();
+    let routes: Vec<Route> = config.groups.values().flatten().cloned().collect();
+    limiter.configure(config, 1);
+    for key in &keys {
+        assert_eq!(limiter::ScopeKey::parse(&key.to_string()).as_ref(), Some(key), "a scope's text names it");
+    }
+    for (id, route) in (1..).zip(routes.into_iter().chain([Route::new("p", "m")])) {
+        let call = StreamCall { route, session: Some("s".into()), first: true, spawn: None, within: None };
+        limiter.start_stream(id, call, 2);
+    }
+    limiter.tick(3);
+    let stats = limiter.stats(&StatsQuery::default(), 4);
+    assert!(keys.len() <= stats.scopes_total);
+});
