@@ -24,4 +24,9 @@ await inWorld({ script: () => ({ text: 'done' }), config: limit(2) }, async (wor
   const run = spawn(program, args, { cwd: root, stdio: 'inherit' });
   const [code] = (await once(run, 'close')) as [number | null];
   process.exitCode = code ?? 1;
+  // What the component does not survive is hidden by its successor.
+  const { host } = (await (await dsh.fetch('/api/dsh-gen-limit/stats')).json()) as { host: { state: string; restarts: number } };
+  if (host.state === 'running' && host.restarts === 0) return;
+  console.error(`the component had to be built anew: ${JSON.stringify(host)}`);
+  process.exitCode ||= 1;
 });
