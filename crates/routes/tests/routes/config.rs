@@ -288,7 +288,7 @@ fn every_other_end_has_its_status_and_no_path_of_a_file() {
 
 #[test]
 fn a_document_of_any_depth_is_shown() {
-    let deep = format!(r#"{{"limits":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+    let deep = format!(r#"{{"limits":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     let response = Fake::with_settings(Ok(section(&deep))).respond(&get(CONFIG, ""));
     assert_eq!(response.status, 200);
     let text = String::from_utf8(response.body).expect("text");

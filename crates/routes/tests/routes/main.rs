@@ -4,6 +4,7 @@ mod common;
 
 mod catalog;
 mod config;
+mod description;
 mod metrics;
 mod request;
 mod stats;
