@@ -1,4 +1,4 @@
-//! The configuration: parsed by hand from JSON values, so that every error names its row and field.
+//! The configuration: read by hand from JSON, so that every error names its row and field.
 //!
 //! A typo never becomes "unlimited" or "blocked": whatever is not exactly understood is a [`Problem`]. In
 //! [`Mode::Strict`] one problem refuses the whole text; in [`Mode::Lenient`], for when there is no last good
@@ -8,8 +8,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::call::Route;
 use crate::scope::{CountBy, ScopeKey};
@@ -141,10 +141,12 @@ impl Config {
 pub fn parse(json: &str, mode: Mode) -> Result<(Config, Vec<Problem>), Vec<Problem>> {
     let fatal = |message: String| vec![Problem { path: String::new(), message }];
     check_size(json).map_err(fatal)?;
-    let value: Value = serde_json::from_str(json).map_err(|e| fatal(format!("not JSON: {e}")))?;
-    let Value::Object(fields) = value else {
-        return Err(fatal(format!("expected an object, found {}", describe(&value))));
-    };
+    let not_json = |error: serde_json::Error| fatal(format!("not JSON: {error}"));
+    let value: Json = serde_json::from_str(json).map_err(not_json)?;
+    if !value.get().starts_with('{') {
+        return Err(fatal(format!("expected an object, found {}", describe(value))));
+    }
+    let fields = serde_json::from_str(value.get()).map_err(not_json)?;
     let mut reader = Reader::default();
     let config = reader.config(fields);
     let problems = reader.problems();
@@ -168,6 +170,15 @@ fn check_size(json: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// A value as it was written. Only what the configuration has a place for is read further: a number keeps its digits, nothing
+/// else is built, and no depth costs a stack.
+type Json<'a> = &'a RawValue;
+type Fields<'a> = BTreeMap<String, Json<'a>>;
+
+fn read<'a, T: Deserialize<'a>>(value: Json<'a>) -> Option<T> {
+    serde_json::from_str(value.get()).ok()
+}
+
 /// A place in the configuration, not written down unless there is something to say about it.
 type Path<'a> = fmt::Arguments<'a>;
 
@@ -179,18 +190,18 @@ struct Reader {
 }
 
 impl Reader {
-    fn config(&mut self, mut fields: Map<String, Value>) -> Config {
+    fn config(&mut self, mut fields: Fields<'_>) -> Config {
         let mut config = Config::default();
         let count_by = fields
             .remove("countBy")
-            .and_then(|v| self.count_by(format_args!("countBy"), &v))
+            .and_then(|value| self.count_by(format_args!("countBy"), value))
             .unwrap_or_default();
         let limits = self.list(format_args!("limits"), fields.remove("limits"));
         let groups = self.list(format_args!("groups"), fields.remove("groups"));
 
         let mut knob = |name: &str, least: u64, greatest: u64, into: &mut dyn FnMut(u64)| {
             if let Some(value) = fields.remove(name) {
-                self.integer(format_args!("{name}"), &value, least, greatest).map(into);
+                self.integer(format_args!("{name}"), value, least, greatest).map(into);
             }
         };
         knob("queueTimeoutMs", 0, GREATEST_MS, &mut |n| config.queue_timeout_ms = n);
@@ -202,11 +213,11 @@ impl Reader {
         // The host's own knobs: it reads them by itself when there is no component, here they are only checked.
         knob("maxRestarts", 0, u32::MAX.into(), &mut |_| ());
         if let Some(value) = fields.remove("onFailure")
-            && !matches!(value.as_str(), Some("open" | "closed"))
+            && !read(value).is_some_and(|text: String| ["open", "closed"].contains(&text.as_str()))
         {
             self.problem(
                 "onFailure",
-                format_args!("expected \"open\" or \"closed\", found {}", describe(&value)),
+                format_args!("expected \"open\" or \"closed\", found {}", describe(value)),
             );
         }
         if let Some(tools) = fields.remove("spawnTools").and_then(|value| self.spawn_tools(value)) {
@@ -264,20 +275,17 @@ impl Reader {
         kept
     }
 
-    fn list(&mut self, path: Path<'_>, value: Option<Value>) -> Vec<Value> {
-        match value {
-            None => Vec::new(),
-            Some(Value::Array(items)) => items,
-            Some(other) => {
-                self.problem(path, format_args!("expected a list, found {}", describe(&other)));
-                Vec::new()
-            }
-        }
+    fn list<'a>(&mut self, path: Path<'_>, value: Option<Json<'a>>) -> Vec<Json<'a>> {
+        let Some(value) = value else { return Vec::new() };
+        read(value).unwrap_or_else(|| {
+            self.problem(path, format_args!("expected a list, found {}", describe(value)));
+            Vec::new()
+        })
     }
 
-    fn row(&mut self, path: Path<'_>, value: Value, known: &str) -> Option<Map<String, Value>> {
-        let Value::Object(fields) = value else {
-            self.problem(path, format_args!("expected a row {{{known}}}, found {}", describe(&value)));
+    fn row<'a>(&mut self, path: Path<'_>, value: Json<'a>, known: &str) -> Option<Fields<'a>> {
+        let Some(fields) = read::<Fields>(value) else {
+            self.problem(path, format_args!("expected a row {{{known}}}, found {}", describe(value)));
             return None;
         };
         for name in fields.keys() {
@@ -291,7 +299,7 @@ impl Reader {
         Some(fields)
     }
 
-    fn limit_row(&mut self, path: Path<'_>, row: Value, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
+    fn limit_row(&mut self, path: Path<'_>, row: Json<'_>, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
         let before = self.found;
         let row = self.row(path, row, "provider, model, max, countBy, pool")?;
         let route = self.route(path, &row);
@@ -314,7 +322,7 @@ impl Reader {
     fn group_row(
         &mut self,
         path: Path<'_>,
-        row: Value,
+        row: Json<'_>,
         count_by: CountBy,
     ) -> Option<(String, BTreeSet<Route>, Limit)> {
         let before = self.found;
@@ -347,13 +355,13 @@ impl Reader {
         (self.found == before).then_some((name, routes, limit))
     }
 
-    fn route(&mut self, path: Path<'_>, row: &Map<String, Value>) -> Option<Route> {
+    fn route(&mut self, path: Path<'_>, row: &Fields<'_>) -> Option<Route> {
         let provider = self.id(path, row, "provider");
         let model = self.id(path, row, "model");
         Some(Route::new(provider?, model?))
     }
 
-    fn limit(&mut self, path: Path<'_>, row: &Map<String, Value>, count_by: CountBy) -> Option<Limit> {
+    fn limit(&mut self, path: Path<'_>, row: &Fields<'_>, count_by: CountBy) -> Option<Limit> {
         let max = match row.get("max") {
             None => {
                 self.problem(format_args!("{path}.max"), format_args!("missing; expected {MAX}"));
@@ -382,7 +390,7 @@ impl Reader {
         Some(Limit { max: max?, count_by: count_by?, pool: pool? })
     }
 
-    fn integer(&mut self, path: Path<'_>, value: &Value, least: u64, greatest: u64) -> Option<u64> {
+    fn integer(&mut self, path: Path<'_>, value: Json<'_>, least: u64, greatest: u64) -> Option<u64> {
         match whole(value) {
             Some(n) if (i128::from(least)..=i128::from(greatest)).contains(&n) => Some(n as u64),
             _ => {
@@ -395,8 +403,8 @@ impl Reader {
         }
     }
 
-    fn count_by(&mut self, path: Path<'_>, value: &Value) -> Option<CountBy> {
-        match value.as_str() {
+    fn count_by(&mut self, path: Path<'_>, value: Json<'_>) -> Option<CountBy> {
+        match read::<String>(value).as_deref() {
             Some("session") => Some(CountBy::Session),
             Some("stream") => Some(CountBy::Stream),
             _ => {
@@ -409,34 +417,37 @@ impl Reader {
         }
     }
 
-    fn id(&mut self, path: Path<'_>, row: &Map<String, Value>, field: &str) -> Option<String> {
+    fn id(&mut self, path: Path<'_>, row: &Fields<'_>, field: &str) -> Option<String> {
         let path = format_args!("{path}.{field}");
-        match row.get(field) {
-            None => self.problem(path, "missing; expected text"),
-            Some(Value::String(text)) => match text.trim() {
+        let Some(&value) = row.get(field) else {
+            self.problem(path, "missing; expected text");
+            return None;
+        };
+        match read::<String>(value) {
+            Some(text) => match text.trim() {
                 "" => self.problem(path, "is empty"),
                 id if id.len() > GREATEST_ID_BYTES => {
                     self.problem(path, format_args!("has {} bytes, more than {GREATEST_ID_BYTES}", id.len()));
                 }
                 id if id.chars().any(char::is_control) => {
-                    self.problem(path, format_args!("has a control character: {}", describe(&row[field])));
+                    self.problem(path, format_args!("has a control character: {}", describe(value)));
                 }
                 id => return Some(id.into()),
             },
-            Some(other) => self.problem(path, format_args!("expected text, found {}", describe(other))),
+            None => self.problem(path, format_args!("expected text, found {}", describe(value))),
         }
         None
     }
 
-    fn spawn_tools(&mut self, value: Value) -> Option<Vec<String>> {
+    fn spawn_tools(&mut self, value: Json<'_>) -> Option<Vec<String>> {
         let before = self.found;
         let mut tools = Vec::new();
         for (at, item) in self.list(format_args!("spawnTools"), Some(value)).into_iter().enumerate() {
-            match item.as_str().map(str::trim) {
+            match read::<String>(item).as_deref().map(str::trim) {
                 Some(name) if !name.is_empty() => tools.push(name.to_owned()),
                 _ => {
                     let path = format_args!("spawnTools[{at}]");
-                    self.problem(path, format_args!("expected a tool's name, found {}", describe(&item)));
+                    self.problem(path, format_args!("expected a tool's name, found {}", describe(item)));
                 }
             }
         }
@@ -449,12 +460,14 @@ const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 429
 
 /// The value as a whole number; `3.0` and `3e0` are one, `3.5`, `1e-400`, `1e400` and `"3"` are none. Decided on the digits
 /// as they were written: a double would round a fraction away.
-fn whole(value: &Value) -> Option<i128> {
+fn whole(value: Json<'_>) -> Option<i128> {
     /// More digits than any limit has; 10³⁰ still fits.
     const LONGEST: i64 = 30;
-    let Value::Number(number) = value else { return None };
-    let text = number.to_string();
-    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
+    let text = value.get();
+    if !text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+        return None;
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or((1, mantissa), |rest| (-1, rest));
     let (before, after) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{before}{after}");
@@ -478,21 +491,14 @@ fn key_text(key: &str) -> Cut<impl fmt::Display> {
 }
 
 /// The value as found, cut to a length that fits into a sentence.
-fn describe(value: &Value) -> Cut<Found<'_>> {
-    Cut(Found(value))
-}
-
-struct Found<'a>(&'a Value);
-
-impl fmt::Display for Found<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Value::Array(items) if items.is_empty() => f.write_str("an empty list"),
-            Value::Array(_) => f.write_str("a list"),
-            Value::Object(_) => f.write_str("an object"),
-            other => write!(f, "{other}"),
-        }
-    }
+fn describe(value: Json<'_>) -> Cut<&str> {
+    let text = value.get();
+    Cut(match text.as_bytes() {
+        [b'[', rest @ ..] if rest.trim_ascii_start() == b"]" => "an empty list",
+        [b'[', ..] => "a list",
+        [b'{', ..] => "an object",
+        _ => text,
+    })
 }
 
 /// A text whose end does not matter.

@@ -308,3 +308,34 @@ fn an_unknown_key_is_shown_printable_and_short() {
     assert!(problems.iter().any(|problem| problem.path == "\\u{1b}[31mred\\n"), "{problems:?}");
     assert!(problems.iter().all(|problem| problem.to_string().len() < 400));
 }
+
+#[test]
+fn no_key_has_a_meaning_that_is_not_written_here() {
+    let of_the_parser = ["Number", "RawValue"].map(|name| format!("$serde_json::private::{name}"));
+    for key in &of_the_parser {
+        for inside in [r#""5""#, "5", "[]", "{}"] {
+            let value = format!(r#"{{"{key}":{inside}}}"#);
+            assert_eq!(paths(&format!(r#"{{"maxQueued":{value}}}"#)), ["maxQueued"]);
+            assert_eq!(paths(&format!(r#"{{"limits":{value}}}"#)), ["limits"]);
+            let row = format!(r#"{{"limits":[{{"provider":"p","model":"m","max":{value}}}]}}"#);
+            assert_eq!(paths(&row), ["limits[0].max"]);
+            assert_eq!(paths(&value), [key.clone()]);
+        }
+    }
+}
+
+#[test]
+fn no_depth_is_too_deep_to_be_named() {
+    let deep = format!("{}{}", "[".repeat(40_000), "]".repeat(40_000));
+    assert_eq!(paths(&format!(r#"{{"limits":{deep}}}"#)), ["limits[0]"]);
+    assert_eq!(paths(&format!(r#"{{"maxQueued":{deep}}}"#)), ["maxQueued"]);
+    assert_eq!(paths(&format!(r#"{{"x":{deep}}}"#)), ["x"]);
+    assert_eq!(paths(&deep), [""]);
+}
+
+#[test]
+fn text_that_is_no_text_is_named() {
+    assert_eq!(paths(r#"{"limits":[{"provider":"\ud800","model":"m","max":1}]}"#), ["limits[0].provider"]);
+    assert_eq!(paths(r#"{"limits":[{"\ud800":1}]}"#), ["limits[0]"]);
+    assert_eq!(paths(r#"{"\ud800":1}"#), [""]);
+}
