@@ -302,5 +302,10 @@ function toJson(config: unknown): string {
     if (typeof value === 'number') return Number.isFinite(value) ? value : String(value);
     return typeof value === 'bigint' || typeof value === 'symbol' || typeof value === 'function' ? String(value) : value;
   };
-  return JSON.stringify(config, visible);
+  try {
+    return JSON.stringify(config, visible);
+  } catch {
+    // YAML can say so.
+    return '"something that contains itself"';
+  }
 }

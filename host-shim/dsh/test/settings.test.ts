@@ -240,6 +240,23 @@ suite('settings of dsh 0.1', () => {
     assert.equal(world.occupancy, 2);
   });
 
+  test('what JSON cannot say, but YAML can, changes nothing', async () => {
+    const world = await make('');
+    const row = (max: string): string => section(`  limits: [{provider: box, model: "*", max: ${max}}]\n`);
+    for (const [max, told] of [['1e400', 'Infinity'], ['.nan', 'NaN']] as const) {
+      await world.editFile(row(max));
+      assert.match(world.told, new RegExp(`limits\\[0\\]\\.max: .*"${told}"; the last good configuration is in force`, 'u'));
+      assert.equal(world.max, 2);
+      assert.equal(JSON.parse((await world.settings.read()).user).limits[0].max, told);
+    }
+    await world.editFile(section('  limits: &itself [*itself]\n'));
+    assert.equal(world.max, 2, 'the harness does not even tell');
+    assert.match((await world.settings.read()).user, /contains itself/u);
+    await world.editFile(row('1'));
+    assert.equal(world.max, 1);
+    assert.deepEqual(world.stats.host.problems, []);
+  });
+
   test('the file keeps its comments when we write', async () => {
     const world = await make(section('  # why one\n  limits: [{provider: box, model: "*", max: 1}]\n  queueTimeoutMs: 5000 # five\n'));
     await world.settings.update(json({ ...limit(3), maxQueued: 3 }));
