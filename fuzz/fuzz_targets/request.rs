@@ -4,6 +4,7 @@
 #![no_main]
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +13,7 @@ use libfuzzer_sys::fuzz_target;
 use limiter::config::{Mode, parse};
 use limiter::{Limiter, Route, StreamCall};
 use routes::{Host, Model, Request, Response, Section, SessionInfo, SettingsError, handle};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// A host whose settings hold whatever was posted last.
 struct Fake {
@@ -121,8 +122,9 @@ fuzz_target!(|input: &[u8]| {
         |name: &str| response.headers.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
     match is("content-type") {
         Some("application/json; charset=utf-8") => {
-            let body: Value = serde_json::from_slice(&response.body).expect("JSON");
-            assert_eq!(body["error"].is_string(), response.status != 200, "{body}");
+            let body: BTreeMap<String, &RawValue> =
+                serde_json::from_slice(&response.body).expect("an object");
+            assert_eq!(body.contains_key("error"), response.status != 200, "{body:?}");
         }
         Some("text/plain; version=0.0.4; charset=utf-8") => {
             assert!(response.body.ends_with(b"\n") && str::from_utf8(&response.body).is_ok());
