@@ -3,14 +3,23 @@
  * by a plugin of the tests; with the real five minutes the same is shown by `slow/transport.test.ts`.
  */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { describe, test } from 'node:test';
 
-import { type Dsh, HASTY, Home, PACKAGE, PROBE, PROVIDER } from './dsh.ts';
+import { type Dsh, HASTY, Home, MODEL, PACKAGE, PROBE, PROVIDER } from './dsh.ts';
 import { ModelServer, type Script, type Stream } from './model-server.ts';
 import { Proxy } from './proxy.ts';
 import { inWorld, World } from './scenario.ts';
 
 const DECLARED_MS = 900_000;
+
+/** A provider that the adapter knows the address of, so that its settings have none. */
+const CATALOG = 'openai';
+
+/** How a request ends that is not waited for. */
+const CUT = 'UND_ERR_HEADERS_TIMEOUT';
 
 /** Long enough to show that somebody waits, and that nobody does, on a slow machine too. */
 const SILENCE_MS = 4_000;
@@ -55,6 +64,26 @@ describe('a provider that declares a long idle timeout', { concurrency: 2 }, () 
       await declare(300_000);
       assert.deepEqual(await firsts(world, dsh, ['endless-headers-2', 'endless-body-2']), ['aborted', 'aborted'], world.server.describe());
     }));
+
+  test('is waited for where its address is, or wherever its calls ask if it has none', async () => {
+    const elsewhere = createServer((_request, response) => void setTimeout(() => response.end('whole'), SILENCE_MS));
+    elsewhere.listen(0, '127.0.0.1');
+    await once(elsewhere, 'listening');
+    const url = `http://127.0.0.1:${(elsewhere.address() as AddressInfo).port}/`;
+    try {
+      await inWorld({ script: silent, packages: [PACKAGE, HASTY, PROBE], streamIdleTimeoutMs: DECLARED_MS }, async (world) => {
+        const dsh = await world.web();
+        const providers = { [CATALOG]: { apiKeyEnv: 'E2E_KEY', streamIdleTimeoutMs: DECLARED_MS } };
+        await dsh.probe('settings', { ns: 'llm-pi-ai', patch: { providers } });
+        const within = (provider: string, model: string): Promise<unknown> => dsh.probe('within', { provider, model, url });
+        const ends = await Promise.all([within(PROVIDER, MODEL), within(CATALOG, 'gpt-4o'), dsh.probe('fetch', { url })]);
+        assert.deepEqual(ends, [{ ended: CUT }, { text: 'whole' }, { ended: CUT }]);
+      });
+    } finally {
+      elsewhere.closeAllConnections();
+      elsewhere.close();
+    }
+  });
 
   test('is waited for through a proxy, which everybody else goes through as well', async () => {
     const server = await ModelServer.start(silent);
