@@ -225,6 +225,8 @@ export interface Settled {
 export interface Status {
   /** Who decides: the component, or `onFailure` in its place. */
   state: 'running' | 'failed-open' | 'failed-closed'
+  /** What `onFailure` says of calls that no component can decide. */
+  policy: 'open' | 'closed'
   /** Instances built after a fault. */
   restarts: number
   /** The last fault. */

@@ -284,6 +284,9 @@ pub struct Status {
     /// Who decides: the component, or `onFailure` in its place.
     #[napi(ts_type = "'running' | 'failed-open' | 'failed-closed'")]
     pub state: &'static str,
+    /// What `onFailure` says of calls that no component can decide.
+    #[napi(ts_type = "'open' | 'closed'")]
+    pub policy: &'static str,
     /// Instances built after a fault.
     pub restarts: f64,
     /// The last fault.
@@ -707,6 +710,7 @@ impl Limiter {
                     runtime::State::FailedOpen => "failed-open",
                     runtime::State::FailedClosed => "failed-closed",
                 },
+                policy: status.policy.as_str(),
                 restarts: status.restarts as f64,
                 last_error: status.last_error,
                 sha256: status.sha256,

@@ -10,9 +10,21 @@ use crate::Mode;
 
 /// What decides while the component cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OnFailure {
+pub enum OnFailure {
+    /// Calls pass, uncounted by limits.
     Open,
+    /// Calls are refused.
     Closed,
+}
+
+impl OnFailure {
+    /// `open` or `closed`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// A configuration and how it is to be taken.

@@ -41,6 +41,7 @@ pub use call::{
     Started, StreamCall, ToolCall, Verdict, WaitEnded,
 };
 pub use clock::boottime_ms;
+pub use config::OnFailure;
 pub use engine::{Component, EngineError, Runtime};
 pub use error::{ConfigureError, Fault, LoadError, StartError};
 pub use log::{Level, LogLine};

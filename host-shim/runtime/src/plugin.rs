@@ -119,6 +119,8 @@ impl State {
 pub struct Status {
     /// Who decides.
     pub state: State,
+    /// What `onFailure` says of calls that no component can decide.
+    pub policy: OnFailure,
     /// Instances built after faults, since the beginning.
     pub restarts: u64,
     /// The last fault, if there was one.
@@ -427,6 +429,7 @@ impl Plugin {
         };
         Status {
             state,
+            policy: self.config.on_failure,
             restarts: self.faults.restarts,
             last_error: self.faults.last.as_ref().map(Fault::to_string),
             sha256: self.component.sha256().to_owned(),
@@ -873,6 +876,7 @@ impl Status {
             self.problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
         json!({
             "state": self.state.as_str(),
+            "policy": self.policy.as_str(),
             "restarts": self.restarts,
             "lastError": self.last_error,
             "component": self.sha256,

@@ -64,6 +64,7 @@ fn stats_answers_who_runs_and_who_waits_as_of_now() {
     assert_eq!(stats["waiters"][0]["session"], "b");
     assert_eq!(stats["waiters"][0]["waitedMs"], 700, "{stats}");
     assert_eq!(stats["host"]["state"], "running");
+    assert_eq!(stats["host"]["policy"], "open");
     assert_eq!(stats["host"]["component"], release().sha256());
     assert_eq!(stats["host"]["waiting"], 1);
 }
@@ -256,6 +257,28 @@ fn the_configuration_is_read_and_changed_through_the_hosts_settings() {
     let bad = post(r#"{"limits":[{"provider":"p","model":"m","max":"abc"}]}"#);
     let refused = ask_of(&mut host, bad, |question| panic!("{question:?} is asked"));
     assert_eq!((refused.status, &json(&refused)["problems"][0]["path"]), (400, &"limits[0].max".into()));
+}
+
+#[test]
+fn answers_of_the_harness_are_passed_on_however_large_they_are() {
+    let mut host = Host::new(release(), "{}");
+    let text =
+        |filling: &str| format!("{{\"limits\":[{}]}}", vec![filling; (3 << 20) / (filling.len() + 1)].join(","));
+    for filling in ["1", "{}", "\"x\"", "{\"provider\":\"p\",\"model\":\"m\",\"max\":1}"] {
+        let read = ask_of(&mut host, Request { path: CONFIG.into(), ..get("") }, |_| {
+            let (value, base, user) = (text(filling), text(filling), "{}".into());
+            Answer::Settings(Ok(Section { value, base, user, writable: true, revision: None }))
+        });
+        assert_eq!(read.status, 200, "{:?}", host.plugin.status().last_error);
+        assert_eq!(json(&read)["problems"][0]["path"], "", "it is too long to be in force");
+    }
+    let many: Vec<_> = (0..4_000).map(|n| Model { id: format!("p{n}"), name: "x".repeat(100) }).collect();
+    let catalog = ask_of(&mut host, Request { path: CATALOG.into(), ..get("") }, |question| match question {
+        Question::ListProviders => Answer::Providers(many.clone()),
+        _ => Answer::Unavailable,
+    });
+    assert_eq!(json(&catalog)["providers"].as_array().map(Vec::len), Some(many.len()));
+    assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
 }
 
 #[test]
