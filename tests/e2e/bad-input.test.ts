@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 
-import { type Dsh, HARNESS, type Home, limit, MODEL, type Patch, PROVIDER } from './dsh.ts';
+import { type Dsh, HARNESS, type Home, limit, MODEL, type Patch, PROVIDER, ROW } from './dsh.ts';
 import { inWorld, TEAM, type World } from './scenario.ts';
 import { children, fanOut, gate, ROOT } from './scripts.ts';
 
@@ -53,6 +53,32 @@ describe('a wrong row is named with its field, and its valid rows are in force',
       }),
     );
   }
+});
+
+test('B8, B16 whatever a row of limits may not be is named at once, each with its place', () => {
+  const good = { provider: PROVIDER, model: MODEL, max: 1 };
+  const other = { provider: 'x', model: 'y' };
+  const no: ReadonlyArray<readonly [row: string, field: string]> = [
+    ...['"abc"', '"2 sessions"', '1e400', '.inf', '.nan', '{}', 'null', '', '""', 'false', '[]', '0.4', '-0.2', 'true', '[5]', '"0x10"', '-7'].map((max) =>
+      [`{provider: x, model: y, max: ${max}}`, '.max'] as const),
+    [JSON.stringify(other), '.max'],
+    [JSON.stringify({ ...other, maximum: 3 }), '.maximum'],
+    [JSON.stringify({ ...other, provider: 'a\0b', max: 1 }), '.provider'],
+    [JSON.stringify({ ...other, model: 'm'.repeat(5_000), max: 1 }), '.model'],
+    [JSON.stringify({ ...other, model: '  ', max: 1 }), '.model'],
+    [JSON.stringify({ ...good, provider: ` ${PROVIDER} ` }), ''],
+    ['7', ''],
+  ];
+  const rows = [JSON.stringify(good), ...no.map(([row]) => row)];
+  return inWorld({ script, profile: TEAM }, async (world) => {
+    await world.home.patchText(`- id: ${ROW}\n  config:\n    limits:\n${rows.map((row) => `      - ${row}\n`).join('')}`);
+    const dsh = await threeWork(world);
+    for (const [index, [row, field]] of no.entries()) {
+      assert.ok(dsh.stderr.includes(`limits[${index + 1}]${field}: `), `${row} as limits[${index + 1}]${field} in ${dsh.stderr}`);
+    }
+    assert.match(dsh.stderr, /; what is valid of it is in force$/m);
+    assert.equal(world.server.peakSessions, 1);
+  });
 });
 
 /** What is wrong with an installed package, and how it is named. */

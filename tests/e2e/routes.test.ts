@@ -138,6 +138,12 @@ describe('routes', { concurrency: 2 }, () => {
       const { host = '' } = own(dsh);
       assert.match((await raw(dsh, head('GET', route('metrics'), { host, authorization }))).text, /gen_limit_/);
       assert.equal((await raw(dsh, head('GET', route('metrics'), { host: 'evil.com', authorization }))).status, 403);
+      await dsh.stop();
+      const again = await served(world);
+      const [old, now] = [authorization, `Bearer ${await readFile(file, 'utf8')}`];
+      const status = async (authorization: string): Promise<number> =>
+        (await raw(again, head('GET', route('metrics'), { host: own(again)['host'] ?? '', authorization }))).status;
+      assert.deepEqual([await status(old), await status(now)], [401, 200], 'new at each start');
     }));
 
   test('who holds a seat is named, with parent and root', () => {

@@ -97,14 +97,23 @@ describe('what a user stored', { concurrency: 2 }, () => {
       const set = (max: unknown) => ({ limits: [{ provider: PROVIDER, model: MODEL, max }] });
       await dsh.call('settings.update', { ns, patch: set(3) });
       assert.deepEqual(await inForce(dsh), { [ROUTE]: 3 });
-      const wrong = ['abc', null, '', 0.4, -7, {}, [], true];
-      for (const max of wrong) {
-        await dsh.call('settings.update', { ns, patch: set(max) });
-        assert.deepEqual(await inForce(dsh), { [ROUTE]: 3 }, JSON.stringify(max));
+      const one = { provider: PROVIDER, model: MODEL };
+      const wrong: ReadonlyArray<readonly [limits: readonly Patch[], ...paths: string[]]> = [
+        [[{ ...one, maximum: 3 }], 'limits[0].maximum', 'limits[0].max'],
+        [[{ ...one, max: 1 }, { ...one, provider: ` ${PROVIDER}`, max: 2 }], 'limits[1]'],
+        [[{ ...one, provider: 'a\0b', max: 1 }], 'limits[0].provider'],
+        [[{ ...one, model: 'm'.repeat(5_000), max: 1 }], 'limits[0].model'],
+        ...['abc', '2 sessions', null, '', false, true, 0.4, -0.2, -7, 4_294_967_296, {}, [], [5], '0x10'].map((max) =>
+          [[{ ...one, max }], 'limits[0].max'] as const),
+        [[one], 'limits[0].max'],
+      ];
+      for (const [limits, ...paths] of wrong) {
+        await dsh.call('settings.update', { ns, patch: { limits } });
+        assert.deepEqual(await inForce(dsh), { [ROUTE]: 3 }, JSON.stringify(limits));
         const { value, problems } = await config(dsh);
-        assert.deepEqual([value.limits[0]?.max, problems.map(({ path }) => path)], [max, ['limits[0].max']]);
+        assert.deepEqual([value.limits, problems.map(({ path }) => path)], [limits, paths]);
       }
-      const told = (): number | undefined => dsh.stderr.match(/limits\[0\]\.max: .*the last good configuration is in force/g)?.length;
+      const told = (): number | undefined => dsh.stderr.match(/limits\[[01]\].*: .*the last good configuration is in force/g)?.length;
       await dsh.until('each to be told once', () => told() === wrong.length);
       await dsh.stop();
 
