@@ -25,8 +25,10 @@ async function section(dsh: Dsh): Promise<Section> {
   return (await response.json()) as Section;
 }
 
+/** Posts a change; a text as it stands. */
 async function post(dsh: Dsh, patch: unknown): Promise<{ readonly status: number; readonly answer: Record<string, unknown> }> {
-  const response = await dsh.fetch(CONFIG, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(patch) });
+  const body = typeof patch === 'string' ? patch : JSON.stringify(patch);
+  const response = await dsh.fetch(CONFIG, { method: 'POST', headers: { 'content-type': 'application/json' }, body });
   return { status: response.status, answer: (await response.json()) as Record<string, unknown> };
 }
 
@@ -66,12 +68,14 @@ function files(home: Home): readonly string[] {
 }
 
 describe('a limit changed through the route', { concurrency: 2 }, () => {
-  test('lowered to 1 while five generate: nobody new until none is left above it; raised to 3: three at once', () =>
-    amid({ config: limit(5) }, async (world, dsh, holds) => {
+  test('B3 set to 1 while five generate: nobody new until none is left above it; raised to 3: three at once', () =>
+    amid({ config: { limits: [] } }, async (world, dsh, holds) => {
       const { server } = world;
       const five = ['A', 'B', 'C', 'D', 'E'];
       await generate(world, dsh, five);
-      assert.deepEqual((await change(dsh, limit(1))).value['limits'], limit(1)['limits']);
+      // Longer than a timer of Node's holds: one that ran out at once would let nobody wait.
+      const patient = { ...limit(1), queueTimeoutMs: 9_999_999_999 };
+      assert.deepEqual((await change(dsh, patient)).value, patient);
       await wait(world, dsh, ['F', 'G', 'H', 'I']);
       for (const [index, tag] of five.entries()) {
         assert.deepEqual(server.chatting, five.slice(index), server.describe());
@@ -99,7 +103,10 @@ describe('a limit changed through the route', { concurrency: 2 }, () => {
         [{ limits: [row] }, /limits\[0\]\.max/],
         [{ limits: [{ ...row, max: 1, maximum: 3 }] }, /limits\[0\]\.maximum/],
         [{ limits: [{ ...row, max: 1 }, { ...row, max: 2 }] }, /limits\[1\]/],
+        [`{"limits":[{"provider":"${PROVIDER}","model":"${MODEL}","max":1e400}]}`, /limits\[0\]\.max/],
+        [{ limits: [{ ...row, max: 1 }, { ...row, provider: ` ${PROVIDER}`, max: 2 }] }, /limits\[1\]/],
         [{ limits: [{ provider: 'a\0b', model: MODEL, max: 1 }] }, /limits\[0\]\.provider/],
+        [{ limits: [{ provider: PROVIDER, model: 'm'.repeat(5_000), max: 1 }] }, /limits\[0\]\.model/],
         [{ limits: 1 }, /limits/],
         [{ maxQueued: 'many' }, /maxQueued/],
         [{ limit: [] }, /limit/],
@@ -125,12 +132,18 @@ describe('a limit changed through the route', { concurrency: 2 }, () => {
   test('what a user wrote around it stays, and it outlives the harness', () =>
     amid({ config: limit(2) }, async (world, dsh) => {
       await dsh.stop();
-      for (const file of files(world.home)) await writeFile(file, `# a word of the user's\n${await readFile(file, 'utf8')}`);
+      for (const file of files(world.home)) {
+        const lines = (await readFile(file, 'utf8')).trimEnd().split('\n');
+        await writeFile(file, `# a word of the user's\n${lines.map((line, n) => `${line} # line ${n}\n# after ${n}\n`).join('')}`);
+      }
+      const comments = async (): Promise<string[]> =>
+        (await Promise.all(files(world.home).map((file) => readFile(file, 'utf8')))).flatMap((text) => text.match(/# .*/g) ?? []);
+      const words = await comments();
       const again = await world.web();
       await again.until('the plugin', () => /gen-limit: \d+\.\d+/.test(again.stderr));
       await change(again, { maxQueued: 7 });
       const texts = await Promise.all(files(world.home).map((file) => readFile(file, 'utf8')));
-      assert.ok(texts.every((text) => text.startsWith("# a word of the user's")), texts.join('\n---\n'));
+      assert.deepEqual(await comments(), words, texts.join('\n---\n'));
       assert.ok(texts.some((text) => /maxQueued["']?: 7/.test(text)), texts.join('\n---\n'));
       const { revision } = await section(again);
       await again.stop();
@@ -149,6 +162,7 @@ describe('a limit changed through the route', { concurrency: 2 }, () => {
       const max = async (): Promise<unknown> => ((await section(dsh)).value['limits'] as Array<{ max: number }>)[0]?.max;
       while ((await max()) !== 4) overdue.throwIfAborted();
       assert.equal((await section(dsh)).value['maxQueued'], 7);
-      assert.equal(typeof revision, 'string');
+      assert.equal((await post(dsh, { ...limit(1), revision })).status, 409, 'who wrote before the edit has not seen it');
+      assert.equal(await max(), 4);
     }));
 });
