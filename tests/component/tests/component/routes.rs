@@ -262,8 +262,9 @@ fn the_configuration_is_read_and_changed_through_the_hosts_settings() {
 #[test]
 fn answers_of_the_harness_are_passed_on_however_large_they_are() {
     let mut host = Host::new(release(), "{}");
-    let text =
-        |filling: &str| format!("{{\"limits\":[{}]}}", vec![filling; (3 << 20) / (filling.len() + 1)].join(","));
+    let text = |filling: &str| {
+        format!("{{\"limits\":[{}]}}", vec![filling; (3 << 20) / (filling.len() + 1)].join(","))
+    };
     for filling in ["1", "{}", "\"x\"", "{\"provider\":\"p\",\"model\":\"m\",\"max\":1}"] {
         let read = ask_of(&mut host, Request { path: CONFIG.into(), ..get("") }, |_| {
             let (value, base, user) = (text(filling), text(filling), "{}".into());
