@@ -715,6 +715,24 @@ fn wait_percentiles_and_mean_durations_are_counted_per_scope() {
 }
 
 #[test]
+fn percentiles_are_of_the_last_1024_admissions_and_means_of_the_last_64_calls() {
+    let mut desk = desk(1);
+    let (mut running, _) = desk.call("a");
+    // The n-th waits for n milliseconds, and then runs until the next has waited.
+    for n in 1..=1_124 {
+        let (next, _) = desk.call(&format!("w{n}"));
+        desk.pass(n);
+        desk.end(running);
+        running = next;
+    }
+    let scope = desk.scope("p/m");
+    let waits = scope.wait_ms.map(|waits| (waits.p50, waits.p95, waits.max, waits.of));
+    assert_eq!(waits, Some((613, 1_073, 1_124, 1_024)), "of 101 to 1124");
+    assert_eq!(scope.mean_call_ms, Some(1_092), "of 1061 to 1124");
+    assert_eq!((scope.totals.admitted, scope.totals.sum_wait_ms), (1_125, 1_124 * 1_125 / 2));
+}
+
+#[test]
 fn a_refusal_is_a_sentence_whatever_the_names_are() {
     let long = "\u{202e}".repeat(500_000);
     let json = r#"{"limits":[{"provider":"*","model":"*","max":1}],"queueTimeoutMs":1000,"maxQueued":1}"#;
