@@ -30,6 +30,8 @@ export interface Arrival {
   readonly delegated: boolean;
   /** What the tools it called have answered. */
   readonly results: readonly string[];
+  /** How many of its subagents it knows to have ended in the background. */
+  readonly settled: number;
   /** Names of the tools on offer. */
   readonly tools: readonly string[];
 }
@@ -147,6 +149,14 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
     );
   }
 
+  /** Whether no stream is open, and every end of a subagent has come to the session that it worked for. */
+  get quiet(): boolean {
+    const heard = new Map<string, number>();
+    for (const { session, settled } of this.streams) heard.set(session, Math.max(settled, heard.get(session) ?? 0));
+    const children = heard.size - 1;
+    return this.idle && [...heard.values()].reduce((all, settled) => all + settled, 0) >= children;
+  }
+
   /** Whether a session has been answered in full, and its last answer was. */
   completed(session: string): boolean {
     return this.of(session, 'chat').at(-1)?.outcome === 'completed';
@@ -170,7 +180,7 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
     return this.streams
       .map(
         ({ session, purpose, turn, openedAt, closedAt, outcome }) =>
-          `  [s:${session}] ${purpose} ${turn}: ${openedAt - start} to ${closedAt === undefined ? 'now' : `${closedAt - start} ms, ${outcome}`}`,
+          `  [s:${session}] ${purpose} ${turn}: ${(openedAt - start).toFixed()} to ${closedAt === undefined ? 'now' : `${(closedAt - start).toFixed()} ms, ${outcome}`}`,
       )
       .join('\n');
   }
@@ -253,8 +263,9 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
       turn: this.of(session, purpose).length,
       delegated: asked.messages.some((message) => (message.tool_calls?.length ?? 0) > 0),
       results: asked.messages.filter(({ role }) => role === 'tool').map(textOf),
+      settled: settledIn(asked.messages),
       tools: (asked.tools ?? []).map((tool) => tool.function.name),
-      openedAt: Date.now(),
+      openedAt: now(),
     };
     this.streams.push(stream);
     this.#open.add(stream);
@@ -266,10 +277,15 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
 
   #closed(stream: Stream, outcome: NonNullable<Stream['outcome']>): void {
     if (!this.#open.delete(stream)) return;
-    stream.closedAt = Date.now();
+    stream.closedAt = now();
     stream.outcome = outcome;
     this.emit('change', stream);
   }
+}
+
+/** The time, fine enough that no two events of the server have the same. */
+function now(): number {
+  return performance.timeOrigin + performance.now();
 }
 
 async function read(request: IncomingMessage): Promise<string> {
@@ -295,6 +311,11 @@ function tagOf(messages: readonly Message[]): string {
   return [...users.join('\n').matchAll(/\[s:([^\]\s]+)\]/g)].at(-1)?.[1] ?? '?';
 }
 
+function settledIn(messages: readonly Message[]): number {
+  const told = messages.filter(({ role }) => role === 'user').map(textOf).join('\n');
+  return new Set([...told.matchAll(SETTLED)].map(([, subagent]) => subagent)).size;
+}
+
 function purposeOf(messages: readonly Message[]): Purpose {
   if (messages.some(({ role, ...rest }) => role !== 'user' && textOf({ role, ...rest }).includes(TITLE))) return 'title';
   const last = messages.at(-1);
@@ -304,3 +325,6 @@ function purposeOf(messages: readonly Message[]): Purpose {
 /** The harness's own instructions, by which its auxiliary calls are told from chats. */
 const TITLE = 'Create a concise title for an AI coding-assistant session';
 const COMPACTION = 'You are now acting as a compaction engine';
+
+/** The line by which a session is told of the end of a subagent. */
+const SETTLED = /^Background subagent (\S+) /gm;

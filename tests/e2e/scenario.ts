@@ -5,7 +5,7 @@ import { Dsh, HARNESS, Home, type HomeOptions, type Profile } from './dsh.ts';
 import type { Harness } from './harness.ts';
 import { ModelServer, type Arrival, type Reply, type Script } from './model-server.ts';
 import { PATIENCE_MS } from './patience.ts';
-import { gate, type Gate, ROOT } from './scripts.ts';
+import { gate, type Gate } from './scripts.ts';
 
 /** The profile in which a team of agents is worked with: a headless harness ends with its root, whoever works on. */
 export const TEAM: Profile = HARNESS.foreground ? 'headless' : 'web';
@@ -47,10 +47,8 @@ export class World {
     }
     const dsh = await this.web();
     await dsh.prompt(prompt);
-    // The end of each child comes back to the root as a message, so the root speaks last.
     const { server, home } = this;
-    const rootLast = (): boolean => server.streams.at(-1)?.session === ROOT && server.streams.at(-1)?.purpose === 'chat';
-    await server.until('the end of the team', () => done() && server.idle && rootLast());
+    await server.until('the end of the team', () => done() && server.quiet);
     await home.traced('the end of all calls', () => home.live().length === 0);
     await dsh.stop();
     return dsh;
