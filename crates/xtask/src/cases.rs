@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+/// What stands between a suite and what is in it.
+const WITHIN: &str = " › ";
+
 /// What became of the cases on each version, in the order in which they ran first.
 #[derive(Default)]
 pub struct Cases {
@@ -16,6 +19,20 @@ struct Row {
     name: String,
     /// By version; what did not run there is missing.
     outcomes: HashMap<&'static str, (String, String)>,
+}
+
+impl Row {
+    /// Where the case stands.
+    fn suite(&self) -> String {
+        self.name
+            .rsplit_once(WITHIN)
+            .map_or(self.file.clone(), |(suites, _)| format!("{}{WITHIN}{suites}", self.file))
+    }
+
+    /// The case itself.
+    fn case(&self) -> &str {
+        self.name.rsplit_once(WITHIN).map_or(&self.name, |(_, case)| case)
+    }
 }
 
 impl Cases {
@@ -40,7 +57,7 @@ impl Cases {
 
     /// The table; what was skipped says why.
     pub fn table(&self) -> String {
-        let width = self.rows.iter().map(|row| row.name.chars().count() + 2).max().unwrap_or(0);
+        let width = self.rows.iter().map(|row| row.case().chars().count() + 2).max().unwrap_or(0);
         let mut table = String::new();
         let mut line = |first: &str, columns: &[&str], last: &str| {
             let columns: String = columns.iter().fold(String::new(), |mut text, column| {
@@ -50,11 +67,11 @@ impl Cases {
             let _ = writeln!(table, "{}", format!("{first:<width$}{columns}  {last}").trim_end());
         };
         line("case", &self.versions, "");
-        let mut file = "";
+        let mut suite = String::new();
         for row in &self.rows {
-            if row.file != file {
-                file = &row.file;
-                line(file, &[], "");
+            if row.suite() != suite {
+                suite = row.suite();
+                line(&suite, &[], "");
             }
             let told: Vec<Option<&(String, String)>> =
                 self.versions.iter().map(|version| row.outcomes.get(version)).collect();
@@ -62,7 +79,7 @@ impl Cases {
                 told.iter().map(|one| one.map_or("-", |(outcome, _)| outcome)).collect();
             let reasons = told.iter().flatten().map(|(_, reason)| reason.as_str());
             let reasons: Vec<&str> = reasons.filter(|reason| !reason.is_empty()).collect();
-            line(&format!("  {}", row.name), &outcomes, &reasons.join("; "));
+            line(&format!("  {}", row.case()), &outcomes, &reasons.join("; "));
         }
         table
     }
@@ -75,12 +92,13 @@ mod tests {
     #[test]
     fn versions_stand_side_by_side() {
         let mut cases = Cases::default();
-        cases.add("0.1.0-rc.8", "row\tit waits\tpass\t\nrow\tit ends\tfail\t\n");
+        cases.add("0.1.0-rc.8", "row\tit waits\tpass\t\nrow\tat its end › it ends\tfail\t\n");
         cases.add("0.2.1-rc.2", "row\tit waits\tskip\tno such thing\nchaos\tit goes on\tpass\t\n");
         let expected = "\
 case          0.1.0-rc.8  0.2.1-rc.2
 row
   it waits    pass        skip        no such thing
+row › at its end
   it ends     fail        -
 chaos
   it goes on  -           pass
