@@ -1,8 +1,8 @@
 //! The harnesses that the end-to-end tests and the demonstration run on.
 //!
 //! The older version comes from npm, with the JavaScript workspace. The newer one is not published there; it is a single
-//! executable inside a wheel on PyPI, which is fetched once. A machine that cannot have it (no Python with pip, another
-//! platform, no network) does without, and says so. How each is driven is told in `tests/e2e/harness.ts`.
+//! executable inside a wheel of the Python package index, which is fetched once. A machine that cannot have it (no Python
+//! with pip, another platform, no network) does without, and says so. How each is driven is told in `tests/e2e/harness.ts`.
 
 use std::env;
 use std::fs;
@@ -28,7 +28,7 @@ pub struct Harness {
     wheel: Option<Wheel>,
 }
 
-/// Where it comes from if not from npm: a wheel of PyPI, with the digest it has to have.
+/// Where it comes from if not from npm: a wheel of the Python package index, with the digest it has to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Wheel {
     requirement: &'static str,

@@ -1,4 +1,4 @@
-//! A Python with pip: what comes from PyPI is fetched with it. Nothing of the product needs one.
+//! A Python with pip: what comes from the Python package index is fetched with it. Nothing of the product needs one.
 
 use std::path::Path;
 use std::process::Command;
