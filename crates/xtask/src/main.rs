@@ -36,6 +36,7 @@ Usage: cargo xtask <task>
                          --harness VERSION: on that one instead of the oldest
   test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh, api;
                          by name only: slow, which takes 12 minutes
+                         GEN_LIMIT_HARNESS=VERSION: those in a harness on that one alone
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   check                  formatting, lints, types, generated files
 ";
