@@ -61,6 +61,20 @@ suite('spawn', () => {
     assert.equal(harness.backend.open.length, 5);
   });
 
+  test('the tools that are paced are those that the configuration names now', async () => {
+    const harness = await Harness.make({ config: limit(0, { spawnTools: [] }) });
+    assert.equal(text(await harness.do('echo').result), 'echo');
+    await harness.edit(limit(0, { spawnTools: ['echo'] }));
+    const paced = harness.do('echo');
+    await harness.grown();
+    assert.deepEqual({ ended: paced.ended, waiting: harness.waiting }, { ended: false, waiting: 1 });
+    await harness.edit(limit(0, { spawnTools: ['subagent'] }));
+    assert.equal(text(await harness.do('echo').result), 'echo');
+    assert.equal(paced.ended, false, 'who stands in line goes on waiting');
+    await harness.edit(limit(1));
+    assert.equal(text(await paced.result), 'echo');
+  });
+
   test('B11 of eight spawns at once at limit 1 one passes, then one for each freed seat', async () => {
     const harness = await Harness.make({ config: limit(1) });
     const doings = Array.from({ length: 8 }, (_, n) => harness.spawn(`child ${n}`));
