@@ -5,9 +5,9 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { type Dsh, type Home, limit, MODEL, type Patch, PROVIDER, ROW } from './dsh.ts';
+import { type Dsh, type Home, limit, MODEL, OTHER, type Patch, PROVIDER, ROW } from './dsh.ts';
 import { PATIENCE_MS } from './patience.ts';
-import { Holds, inWorld, type Scenario, type World } from './scenario.ts';
+import { holding, Holds, inWorld, type Scenario, type World } from './scenario.ts';
 
 const CONFIG = '/api/dsh-gen-limit/config';
 
@@ -38,10 +38,14 @@ async function change(dsh: Dsh, patch: Patch): Promise<Section> {
   return answer as unknown as Section;
 }
 
-/** A harness at work, with the settings there to be changed. */
-async function amid(scenario: Omit<Scenario, 'script'>, test: (world: World, dsh: Dsh, holds: Holds) => Promise<void>): Promise<void> {
+/** A harness at work, with the settings there to be changed; titles are answered at once unless they are held, too. */
+async function amid(
+  { titles = 'answered', ...scenario }: Omit<Scenario, 'script'> & { readonly titles?: 'answered' | 'held' },
+  test: (world: World, dsh: Dsh, holds: Holds) => Promise<void>,
+): Promise<void> {
   const holds = new Holds();
-  await inWorld({ script: holds.script, ...scenario }, async (world) => {
+  const script = titles === 'held' ? holding(holds, ({ session }) => holds.until(session)) : holds.script;
+  await inWorld({ script, ...scenario }, async (world) => {
     const dsh = await world.web();
     await dsh.until('the plugin', () => /gen-limit: \d+\.\d+/.test(dsh.stderr));
     await test(world, dsh, holds);
@@ -152,6 +156,35 @@ describe('a limit changed through the route', { concurrency: 2 }, () => {
       const kept = await section(third);
       assert.deepEqual([kept.value['maxQueued'], kept.value['limits']], [7, limit(2)['limits']]);
       assert.equal((await post(third, { maxQueued: 8, revision })).status, 409, 'a revision ends with its process');
+    }));
+
+  test('a group counts over its models, and lets its line go with it', () =>
+    amid({ config: { limits: [] } }, async (world, dsh) => {
+      const { server, home } = world;
+      const routes = [MODEL, OTHER].map((model) => ({ provider: PROVIDER, model }));
+      await change(dsh, { groups: [{ name: 'box', max: 1, routes }] });
+      await generate(world, dsh, ['A']);
+      const b = await dsh.open();
+      await dsh.call('session.selectModel', { sessionId: b, provider: PROVIDER, model: OTHER });
+      await dsh.prompt('[s:B] work', b);
+      await home.traced('B in line', () => home.waiting().some(({ session }) => session === b));
+      assert.deepEqual(server.chatting, ['A']);
+      await change(dsh, { groups: [] });
+      await server.until('both', () => server.chatting.length === 2);
+      assert.equal(server.of('B', 'chat')[0]?.model, OTHER);
+    }));
+
+  test('counted by stream, a session waits for itself', () =>
+    amid({ config: { ...limit(1), countBy: 'stream' }, titles: 'held' }, async ({ server, home }, dsh, holds) => {
+      const a = await dsh.prompt('[s:A] work');
+      await home.traced('its turn or its title in line', () => home.waiting('stream').some(({ session }) => session === a));
+      await server.until('the other', () => server.streams.length > 0);
+      assert.equal(server.streams.length, 1, server.describe());
+      await change(dsh, { countBy: 'session' });
+      await server.until('both at once', () => server.peakStreams === 2);
+      assert.deepEqual(server.generating, ['A']);
+      holds.release('A');
+      await server.until('its end', () => server.completed('A') && server.idle);
     }));
 
   test('an edit of the file and one through the route see each other', () =>
