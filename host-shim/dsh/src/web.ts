@@ -154,8 +154,10 @@ export class Web {
     const status = this.#status();
     if (status?.state === 'running') return undefined;
     const { state, reason } = this.#gate.standing;
-    const host = status === undefined ? { state, reason: inWords(reason) } : { ...status, reason: status.lastError ?? 'the component has failed' };
-    return json(200, { entries: [], host });
+    if (status === undefined) return json(200, { entries: [], host: { state, reason: inWords(reason) } });
+    // By the names that stats have for it while there is a component.
+    const { sha256: component, ...known } = status;
+    return json(200, { entries: [], host: { ...known, component, reason: status.lastError ?? 'the component has failed' } });
   }
 
   #status(): Status | undefined {
