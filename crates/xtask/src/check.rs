@@ -16,6 +16,9 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     let mut fmt = cargo(root);
     fmt.args(["fmt", "--all", "--check"]);
     checks.push(("formatting", fmt));
+    let mut fmt = cargo(root);
+    fmt.args(["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
+    checks.push(("formatting of the fuzz targets", fmt));
     let mut clippy = cargo(root);
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     checks.push(("lints", clippy));
