@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { type Dsh, limit, MODEL, PROVIDER, ROW } from './dsh.ts';
+import { type Dsh, limit, MODEL, PACKAGE, PROBE, PROVIDER, ROW } from './dsh.ts';
 import { PATIENCE_MS } from './patience.ts';
 import { Holds, inWorld, type World } from './scenario.ts';
 import { children, fanOut, gate, ROOT } from './scripts.ts';
@@ -144,6 +144,17 @@ describe('routes', { concurrency: 2 }, () => {
       const status = async (authorization: string): Promise<number> =>
         (await raw(again, head('GET', route('metrics'), { host: own(again)['host'] ?? '', authorization }))).status;
       assert.deepEqual([await status(old), await status(now)], [401, 200], 'new at each start');
+    }));
+
+  test('a provider that does not tell its models is named and hides nobody else', () =>
+    inWorld({ script: () => ({ text: 'done' }), packages: [PACKAGE, PROBE], config: limit(2) }, async (world) => {
+      const dsh = await served(world);
+      await dsh.probe('providers', { hangs: 'silent', fails: 'broken' });
+      const { providers } = (await json(dsh, route('catalog'))) as { providers: Array<{ id: string; models: unknown[]; error?: string }> };
+      const found = Object.fromEntries(providers.map(({ id, models, error }) => [id, [models.length, error]]));
+      assert.deepEqual(found['silent'], [0, 'silent: no list of models within 2 s']);
+      assert.deepEqual(found['broken'], [0, 'broken: cannot open models']);
+      assert.deepEqual(found[PROVIDER], [2, undefined]);
     }));
 
   test('who holds a seat is named, with parent and root', () => {
