@@ -161,6 +161,10 @@ impl Asks {
         std::mem::take(&mut self.queue)
     }
 
+    pub(crate) fn is_open(&self, id: AskId) -> bool {
+        self.open.contains_key(&id)
+    }
+
     /// Whether there was a question of that id and kind.
     pub(crate) fn answer(&mut self, id: AskId, answer: Answer) -> bool {
         let Some(Open { reply, bytes }) = self.open.remove(&id) else { return false };

@@ -21,6 +21,8 @@ use crate::{CallId, Limits, Refusal};
 pub(crate) struct State {
     /// Waits that ended, in the order of their ending.
     pub(crate) settled: Vec<(CallId, Result<(), Refusal>)>,
+    /// Requests without an answer.
+    pub(crate) open: Vec<RequestId>,
     /// Requests answered.
     pub(crate) responses: Vec<(RequestId, Response)>,
     /// Questions asked.
@@ -39,6 +41,7 @@ impl State {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             settled: Vec::new(),
+            open: Vec::new(),
             responses: Vec::new(),
             asks: Asks::default(),
             log: LogQueue::default(),

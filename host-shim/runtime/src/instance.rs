@@ -39,6 +39,10 @@ const CALL_TICK_MS: u64 = 10;
 /// is a long one.
 const TURN_FACTOR: u64 = 4;
 
+/// A configuration may burn what a call may once more for each so many bytes: 1 500 rows, for which a usual machine needs an
+/// eighth of that.
+const CONFIGURE_BYTES: u64 = 64 << 10;
+
 /// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
 const ENTRIES_PER_HANDLE: usize = 3;
 
@@ -164,7 +168,8 @@ impl Instance {
         mode: Mode,
         now: Instant,
     ) -> Result<Result<Vec<Problem>, Vec<Problem>>, Fault> {
-        self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
+        let ticks = self.call_ticks.saturating_mul(1 + json.len() as u64 / CONFIGURE_BYTES);
+        self.enter_for(ticks, |me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
     }
 
     pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Fault> {
@@ -217,6 +222,7 @@ impl Instance {
     pub(crate) fn open(&mut self, id: RequestId, request: Request, host_status: String) -> Result<(), Fault> {
         let Some(handle) = self.routes.as_ref().map(routes::Guest::func_handle) else { return Ok(()) };
         let task = Handling { id, handle, request: request.with_status(host_status) };
+        self.state().open.push(id);
         self.enter(|me| me.store.spawn(task).map(drop))
     }
 

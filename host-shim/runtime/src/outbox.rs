@@ -16,8 +16,6 @@ pub(crate) struct Outbox {
     settled: Vec<Settled>,
     log: Vec<LogLine>,
     responses: Vec<(RequestId, Response)>,
-    /// Requests without a response.
-    open: Vec<RequestId>,
 }
 
 impl Outbox {
@@ -26,9 +24,12 @@ impl Outbox {
         for (id, result) in state.settled.drain(..) {
             self.settle(id, result, table, now);
         }
-        for (id, response) in state.responses.drain(..) {
-            self.respond(id, response);
-        }
+        self.collect_answers(state);
+    }
+
+    /// The same of a store that decides nothing any more.
+    pub(crate) fn collect_answers(&mut self, state: &mut State) {
+        self.responses.append(&mut state.responses);
         let room = MAX_LINES.saturating_sub(self.log.len());
         self.log.extend(state.log.drain().into_iter().take(room));
     }
@@ -53,24 +54,14 @@ impl Outbox {
         }
     }
 
-    pub(crate) fn open(&mut self, id: RequestId) {
-        self.open.push(id);
-    }
-
-    pub(crate) fn open_requests(&self) -> usize {
-        self.open.len()
-    }
-
     pub(crate) fn respond(&mut self, id: RequestId, response: Response) {
-        self.open.retain(|&open| open != id);
         self.responses.push((id, response));
     }
 
     /// Answers for a store that will not.
-    pub(crate) fn fail_open_requests(&mut self) {
-        for id in std::mem::take(&mut self.open) {
-            self.responses
-                .push((id, routes::refusal(503, "the component was replaced before it could answer")));
+    pub(crate) fn fail_open_requests(&mut self, state: &mut State) {
+        for id in state.open.drain(..) {
+            self.respond(id, routes::refusal(503, "the component was replaced before it could answer"));
         }
     }
 

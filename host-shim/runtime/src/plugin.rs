@@ -14,8 +14,15 @@
 //!
 //! A new text comes from outside, so it is tried first on an instance of its own: one that is refused, or that a component does
 //! not survive, costs nobody anything. What still goes wrong with it at the instance at work is not charged to `maxRestarts`:
-//! three wrong edits of a row must not lift its limits. What was wrong with the last text is kept for whoever asks, whatever
+//! three wrong edits of a row must not lift its limits. Nor are faults over requests, or somebody who only looks could lift
+//! them; when there were too many of these, requests are refused for a while instead. What was wrong with the last text is kept for whoever asks, whatever
 //! is in force instead.
+//!
+//! # Requests
+//!
+//! An instance that is replaced on purpose answers what it was asked before, beside its successor: whoever changes the
+//! configuration by a request is told that it is in force, also where that takes a new instance. One that failed answers
+//! nothing any more; its requests get 503.
 //!
 //! # Order
 //!
@@ -56,8 +63,13 @@ const WINDOW_MS: u64 = 60_000;
 /// The first pause before an attempt.
 const FIRST_PAUSE_MS: u64 = 1_000;
 
+/// So many faults over requests within a minute, and requests are refused for the rest of it.
+const ROUTE_FAULTS: usize = 3;
+
 /// A call is asked about so often.
 const ATTEMPTS: u32 = 2;
+
+const ABSENT: &str = "the component has failed and is not back yet";
 
 /// What one instance may use.
 #[derive(Clone, Debug)]
@@ -149,6 +161,8 @@ pub struct Plugin {
     /// Why the last configuration is not in force; empty if it is.
     refused: Vec<Problem>,
     work: Work,
+    /// Replaced instances that still owe answers.
+    retiring: Vec<Box<Instance>>,
     table: Table,
     out: Outbox,
     next_request: RequestId,
@@ -182,6 +196,8 @@ struct Fresh {
 struct Faults {
     /// When instances were tried after faults, within the window.
     recent: VecDeque<Instant>,
+    /// When requests brought faults about, within the window.
+    over_requests: VecDeque<Instant>,
     /// How many were brought to work.
     restarts: u64,
     last: Option<Fault>,
@@ -212,6 +228,7 @@ impl Plugin {
             facts: Facts::default(),
             refused: Vec::new(),
             work: Work::Running { instance, due: None },
+            retiring: Vec::new(),
             table: Table::new(),
             out: Outbox::default(),
             next_request: 1,
@@ -311,63 +328,111 @@ impl Plugin {
         self.prepare(now);
         let id = self.next_request;
         self.next_request += 1;
+        if let Some((status, error)) = self.refuses_requests(now) {
+            self.out.respond(id, routes::refusal(status, error));
+            return id;
+        }
+        // What the component answers is as of now.
+        self.advance(now);
         let status = self.status().to_json();
-        let refusal = match &mut self.work {
-            Work::Failed { .. } => Some((503, "the component has failed and is not back yet")),
+        match &mut self.work {
+            Work::Running { instance, .. } => {
+                let opened = instance.open(id, request, status).and_then(|()| instance.turn());
+                self.conclude(opened, now);
+            }
+            Work::Failed { .. } => self.out.respond(id, routes::refusal(503, ABSENT)),
+        }
+        id
+    }
+
+    fn refuses_requests(&mut self, now: Instant) -> Option<(u16, &'static str)> {
+        let open = self.instances().map(|instance| instance.state().open.len()).sum::<usize>();
+        match &self.work {
+            Work::Failed { .. } => Some((503, ABSENT)),
             Work::Running { instance, .. } if !instance.has_routes() => {
                 Some((404, "the component serves no paths"))
             }
-            Work::Running { .. } if self.out.open_requests() >= self.limits.open_requests => {
+            Work::Running { .. } if open >= self.limits.open_requests => {
                 Some((503, "too many requests are open"))
             }
+            Work::Running { .. } if self.faults.over_requests(now) >= ROUTE_FAULTS => {
+                Some((503, "the component failed over requests too often, it is asked again in a minute"))
+            }
             Work::Running { .. } => None,
-        };
-        if let Some((status, error)) = refusal {
-            self.out.respond(id, routes::refusal(status, error));
-        } else {
-            // What the component answers is as of now.
-            self.advance(now);
-            self.out.open(id);
-            self.tell(now, |instance| {
-                instance.open(id, request, status)?;
-                instance.turn()
-            });
         }
-        id
     }
 
     /// What the component asks of the harness since the last time. Each question is to be [answered](Self::answer), or the
     /// request it was asked for stays open.
     pub fn take_asks(&mut self) -> Vec<Ask> {
-        match &mut self.work {
-            Work::Running { instance, .. } => instance.state().asks.take(),
-            Work::Failed { .. } => Vec::new(),
-        }
+        self.instances().flat_map(|instance| instance.state().asks.take()).collect()
     }
 
     /// Answers a question of the component's and lets it go on.
     ///
-    /// An answer to a question that is not open does nothing: whoever asked may have been replaced. Nor does one of another
+    /// An answer to a question that is not open does nothing: whoever asked may have failed meanwhile. Nor does one of another
     /// kind than was asked for.
     pub fn answer(&mut self, id: AskId, answer: Answer, now: Instant) {
         self.prepare(now);
-        self.tell(now, |instance| instance.answer(id, answer));
+        if let Some(at) = self.retiring.iter_mut().position(|one| one.state().asks.is_open(id)) {
+            let answered = self.retiring[at].answer(id, answer);
+            self.retire(at, answered);
+        } else if let Work::Running { instance, .. } = &mut self.work {
+            let answered = instance.answer(id, answer);
+            self.conclude(answered, now);
+        }
     }
 
     /// Whether there is anything to take by [`take_asks`](Self::take_asks) or [`take_responses`](Self::take_responses).
     pub fn has_answers(&mut self) -> bool {
-        let asks = match &mut self.work {
-            Work::Running { instance, .. } => instance.state().asks.is_queued(),
-            Work::Failed { .. } => false,
-        };
-        asks || self.out.has_responses()
+        self.out.has_responses() || self.instances().any(|instance| instance.state().asks.is_queued())
     }
 
     /// Lets open requests go on. There is nothing to do while none is open.
     pub fn turn(&mut self, now: Instant) {
         self.prepare(now);
-        if self.out.open_requests() > 0 {
-            self.tell(now, Instance::turn);
+        for at in (0..self.retiring.len()).rev() {
+            let turned = self.retiring[at].turn();
+            self.retire(at, turned);
+        }
+        if let Work::Running { instance, .. } = &mut self.work
+            && !instance.state().open.is_empty()
+        {
+            let turned = instance.turn();
+            self.conclude(turned, now);
+        }
+    }
+
+    /// The instance at work, then those that are retiring.
+    fn instances(&mut self) -> impl Iterator<Item = &mut Instance> {
+        let working = match &mut self.work {
+            Work::Running { instance, .. } => Some(&mut **instance),
+            Work::Failed { .. } => None,
+        };
+        working.into_iter().chain(self.retiring.iter_mut().map(|instance| &mut **instance))
+    }
+
+    /// Takes what the instance at work has answered.
+    fn conclude(&mut self, turned: Result<(), Fault>, now: Instant) {
+        match turned {
+            Ok(()) => self.collect(now),
+            Err(fault) => {
+                self.faults.over_requests.push_back(now);
+                self.recover_uncharged(fault, now);
+            }
+        }
+    }
+
+    /// Takes what a retiring instance has answered, and lets it go when that was all.
+    fn retire(&mut self, at: usize, turned: Result<(), Fault>) {
+        let state = self.retiring[at].state();
+        self.out.collect_answers(state);
+        if let Err(fault) = turned {
+            self.out.fail_open_requests(state);
+            self.out.line(Level::Error, format!("a component that had been replaced failed: {fault}"));
+        }
+        if self.retiring[at].state().open.is_empty() {
+            self.retiring.swap_remove(at);
         }
     }
 
@@ -658,7 +723,7 @@ impl Plugin {
 impl Plugin {
     /// Buries the instance that hit a fault and brings another to work, or gives up.
     fn recover(&mut self, fault: Fault, now: Instant) {
-        self.bury(now);
+        self.bury_failed(now);
         self.note(fault);
         while self.faults.begin_attempt(now, self.config.max_restarts) {
             match self.rebuild(now) {
@@ -671,7 +736,7 @@ impl Plugin {
 
     /// The same for a fault that a new configuration brought about: the first attempt under the one in force is free.
     fn recover_uncharged(&mut self, fault: Fault, now: Instant) {
-        self.bury(now);
+        self.bury_failed(now);
         self.note(fault);
         match self.rebuild(now) {
             Ok(()) => self.say_replaced(),
@@ -764,7 +829,11 @@ impl Plugin {
     /// It is told of everything in the table. What it decides on the way is in force even if it fails before the end; then
     /// nothing is at work.
     fn take_over(&mut self, fresh: Fresh, now: Instant) -> Result<(), Fault> {
-        self.bury(now);
+        self.bury(now, |me, mut instance| {
+            if !instance.state().open.is_empty() {
+                me.retiring.push(instance);
+            }
+        });
         let Fresh { mut instance, facts } = fresh;
         let due = self.restore(&mut instance, now);
         self.out.collect(instance.state(), &mut self.table, now);
@@ -792,13 +861,18 @@ impl Plugin {
         instance.tick(now)
     }
 
-    /// Takes what an instance has decided and drops it.
-    fn bury(&mut self, now: Instant) {
+    /// Takes the instance at work from its place, and what it has decided.
+    fn bury(&mut self, now: Instant, remains: impl FnOnce(&mut Self, Box<Instance>)) {
         let nobody = Work::Failed { retry_at: now };
         if let Work::Running { mut instance, .. } = mem::replace(&mut self.work, nobody) {
             self.out.collect(instance.state(), &mut self.table, now);
-            self.out.fail_open_requests();
+            remains(self, instance);
         }
+    }
+
+    /// The same for one that has hit a fault.
+    fn bury_failed(&mut self, now: Instant) {
+        self.bury(now, |me, mut instance| me.out.fail_open_requests(instance.state()));
     }
 
     fn note(&mut self, fault: Fault) {
@@ -847,6 +921,14 @@ impl Facts {
 }
 
 impl Faults {
+    /// How many requests have brought about within the window.
+    fn over_requests(&mut self, now: Instant) -> usize {
+        while self.over_requests.front().is_some_and(|&at| at.saturating_add(WINDOW_MS) <= now) {
+            self.over_requests.pop_front();
+        }
+        self.over_requests.len()
+    }
+
     /// Whether one more instance may be tried now; counts it.
     fn begin_attempt(&mut self, now: Instant, max_restarts: u64) -> bool {
         while self.recent.front().is_some_and(|&at| at.saturating_add(WINDOW_MS) <= now) {

@@ -72,7 +72,11 @@ impl AccessorTask<State> for Handling {
             None => response,
             Some(fault) => refusal(502, &format!("the component answered with {fault}")),
         };
-        accessor.with(|mut access| access.get().responses.push((self.id, response)));
+        accessor.with(|mut access| {
+            let state = access.get();
+            state.open.retain(|&open| open != self.id);
+            state.responses.push((self.id, response));
+        });
         Ok(())
     }
 }

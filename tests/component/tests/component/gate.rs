@@ -255,6 +255,18 @@ fn pressed() -> Limits {
     Limits { call_ticks: usual.call_ticks / 2, ..usual }
 }
 
+#[test]
+fn a_configuration_as_long_as_may_be_is_no_fault() {
+    let mut host = Host::with_limits(release(), "{}", pressed());
+    let row = |n: usize| json!({ "provider": format!("p{n}"), "model": "m", "max": 1 });
+    let rows: Vec<_> = (0..24_000).map(row).collect();
+    let config = json!({ "limits": rows }).to_string();
+    assert!(config.len() > 900 << 10, "{} bytes", config.len());
+    host.plugin.configure(&config, Mode::Strict, host.now).expect("it is valid");
+    let status = host.plugin.status();
+    assert_eq!((status.restarts, status.last_error, status.problems.len()), (0, None, 0));
+}
+
 /// So many calls, each on a route of its own.
 fn spread(host: &mut Host, calls: usize) {
     for n in 0..calls {

@@ -2,7 +2,7 @@
 
 use component_tests::{Host, chaos, is_admitted, is_waiting, limit, release};
 use gen_limit_runtime::{
-    Answer, Ask, Model, Question, Request, Response, Section, SessionInfo, SettingsError, State,
+    Answer, Ask, Mode, Model, Question, Request, Response, Section, SessionInfo, SettingsError, State,
 };
 use serde_json::Value;
 
@@ -310,6 +310,54 @@ fn a_request_that_waits_for_the_harness_is_answered_by_the_host_when_the_instanc
     assert_eq!((responses.len(), responses[0].0, responses[0].1.status), (1, open, 503));
     host.plugin.answer(asks[0].id, Answer::Unavailable, host.now);
     assert!(host.plugin.take_responses().is_empty());
+}
+
+#[test]
+fn whoever_changes_the_configuration_under_many_calls_is_answered_by_the_instance_that_was_asked() {
+    let mut host = Host::new(release(), &limit(1, r#","maxQueued":2000"#));
+    let running = host.stream("a");
+    let waiting: Vec<_> = (0..1_200).map(|n| host.stream(&format!("s{n}")).id).collect();
+    let id = host.plugin.request(post(r#"{"maxQueued":3000}"#), host.now);
+    let beside = host.plugin.request(Request { path: CATALOG.into(), ..get("") }, host.now);
+    let asks = host.plugin.take_asks();
+    let [update, providers] = &asks[..] else { panic!("{asks:?}") };
+    assert!(matches!(update.question, Question::UpdateSettings { .. }));
+
+    // As a harness does: it is in force before the question is answered. So many calls take a new instance.
+    let changed = limit(1, r#","maxQueued":3000"#);
+    host.plugin.configure(&changed, Mode::Strict, host.now).expect("it is valid");
+    assert!(host.plugin.take_responses().is_empty());
+    let section =
+        Section { value: changed, base: "{}".into(), user: "{}".into(), writable: true, revision: None };
+    host.plugin.answer(update.id, Answer::Settings(Ok(section)), host.now);
+    let responses = host.plugin.take_responses();
+    assert_eq!((responses.len(), responses[0].0, responses[0].1.status), (1, id, 200));
+
+    // The other one is still open, and counts as such, until it is answered as well.
+    host.plugin.answer(providers.id, Answer::Providers(Vec::new()), host.now);
+    let responses = host.plugin.take_responses();
+    assert_eq!((responses.len(), responses[0].0, responses[0].1.status), (1, beside, 200));
+    host.end(running.id);
+    assert_eq!(host.admitted(), waiting[..1]);
+    let status = host.plugin.status();
+    assert_eq!((status.restarts, status.last_error), (0, None));
+}
+
+#[test]
+fn requests_that_bring_the_component_down_lift_no_limit() {
+    let mut host = Host::new(chaos(), &limit(1, r#","maxRestarts":2"#));
+    host.stream("a");
+    let mut statuses = Vec::new();
+    for _ in 0..6 {
+        statuses.push(ask(&mut host, get("chaos=trap")).status);
+    }
+    assert_eq!((host.plugin.status().state, host.plugin.status().restarts), (State::Running, 3));
+    assert_eq!(statuses, [503; 6]);
+    let words = String::from_utf8_lossy(&ask(&mut host, get("")).body).into_owned();
+    assert!(words.contains("too often"), "{words}");
+    assert!(is_waiting(&host.stream("b")), "the limit holds");
+    host.pass(60_000);
+    assert_eq!(ask(&mut host, get("")).status, 200, "and requests are answered again");
 }
 
 #[test]
