@@ -8,7 +8,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::call::Route;
@@ -146,9 +147,9 @@ pub fn parse(json: &str, mode: Mode) -> Result<(Config, Vec<Problem>), Vec<Probl
     if !value.get().starts_with('{') {
         return Err(fatal(format!("expected an object, found {}", describe(value))));
     }
-    let fields = serde_json::from_str(value.get()).map_err(not_json)?;
+    let object = serde_json::from_str(value.get()).map_err(not_json)?;
     let mut reader = Reader::default();
-    let config = reader.config(fields);
+    let config = reader.config(object);
     let problems = reader.problems();
     match mode {
         Mode::Strict if !problems.is_empty() => Err(problems),
@@ -175,6 +176,44 @@ fn check_size(json: &str) -> Result<(), String> {
 type Json<'a> = &'a RawValue;
 type Fields<'a> = BTreeMap<String, Json<'a>>;
 
+/// An object as it was written.
+#[derive(Default)]
+pub struct Object<'a> {
+    /// Its keys; of one that is repeated, the last value.
+    pub fields: BTreeMap<String, &'a RawValue>,
+    /// The keys that it has more than once: nobody can tell which value is meant.
+    pub repeated: BTreeSet<String>,
+}
+
+impl Object<'_> {
+    /// What is wrong with a key that is repeated.
+    pub const REPEATED: &'static str = "given more than once; keep one";
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Keys;
+        impl<'de> Visitor<'de> for Keys {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut object = Object::default();
+                while let Some((key, value)) = map.next_entry::<String, _>()? {
+                    if object.fields.insert(key.clone(), value).is_some() {
+                        object.repeated.insert(key);
+                    }
+                }
+                Ok(object)
+            }
+        }
+        deserializer.deserialize_map(Keys)
+    }
+}
+
 fn read<'a, T: Deserialize<'a>>(value: Json<'a>) -> Option<T> {
     serde_json::from_str(value.get()).ok()
 }
@@ -190,8 +229,11 @@ struct Reader {
 }
 
 impl Reader {
-    fn config(&mut self, mut fields: Fields<'_>) -> Config {
+    fn config(&mut self, Object { mut fields, repeated }: Object<'_>) -> Config {
         let mut config = Config::default();
+        for name in &repeated {
+            self.problem(key_text(name), Object::REPEATED);
+        }
         let count_by = fields
             .remove("countBy")
             .and_then(|value| self.count_by(format_args!("countBy"), value))
@@ -284,10 +326,13 @@ impl Reader {
     }
 
     fn row<'a>(&mut self, path: Path<'_>, value: Json<'a>, known: &str) -> Option<Fields<'a>> {
-        let Some(fields) = read::<Fields>(value) else {
+        let Some(Object { fields, repeated }) = read(value) else {
             self.problem(path, format_args!("expected a row {{{known}}}, found {}", describe(value)));
             return None;
         };
+        for name in &repeated {
+            self.problem(format_args!("{path}.{}", key_text(name)), Object::REPEATED);
+        }
         for name in fields.keys() {
             if !known.split(", ").any(|k| k == name) {
                 self.problem(

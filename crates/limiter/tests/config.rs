@@ -339,3 +339,28 @@ fn text_that_is_no_text_is_named() {
     assert_eq!(paths(r#"{"limits":[{"\ud800":1}]}"#), ["limits[0]"]);
     assert_eq!(paths(r#"{"\ud800":1}"#), [""]);
 }
+
+#[test]
+fn a_key_that_is_repeated_is_named_however_it_is_written_and_decides_nothing() {
+    for (json, path) in [
+        (r#"{"limits":[{"provider":"p","model":"m","max":1,"max":-1}]}"#, "limits[0].max"),
+        (r#"{"limits":[{"provider":"p","model":"m","max":1,"m\u0061x":1}]}"#, "limits[0].max"),
+        (r#"{"limits":[{"provider":"p","provider":"q","model":"m","max":1}]}"#, "limits[0].provider"),
+        (
+            r#"{"groups":[{"name":"g","max":1,"max":2,"routes":[{"provider":"p","model":"m"}]}]}"#,
+            "groups[0].max",
+        ),
+        (
+            r#"{"groups":[{"name":"g","max":1,"routes":[{"provider":"p","model":"m","model":"n"}]}]}"#,
+            "groups[0].routes[0].model",
+        ),
+        (r#"{"limits":[],"maxQueued":1,"limits":[]}"#, "limits"),
+        (r#"{"maxQueued":1,"maxQueued":1}"#, "maxQueued"),
+    ] {
+        let problems = strict(json).expect_err(json);
+        assert_eq!(problems, [(path.into(), "given more than once; keep one".into())], "{json}");
+        let (config, problems) = parse(json, Mode::Lenient).expect("an object");
+        assert_eq!((config.limits.len(), problems.len()), (0, 1), "{json}");
+    }
+    assert_eq!(paths(r#"{"b":1,"b":1,"b":1,"a":1}"#), ["b", "a", "b"], "once, however often");
+}

@@ -4,9 +4,7 @@
 //! elsewhere in the document does not keep anybody from mending the rest. It is handed to the settings as it was written,
 //! and what the settings hold is shown as they tell it.
 
-use std::collections::BTreeMap;
-
-use limiter::config::{KEYS, Mode, Problem, parse};
+use limiter::config::{KEYS, Mode, Object, Problem, parse};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -76,8 +74,11 @@ pub fn patch(body: &[u8]) -> Result<Patch, Response> {
     let bad = |error: &str| Response::error(400, error);
     let text = str::from_utf8(body)
         .map_err(|e| bad(&format!("the body is not UTF-8 from byte {} on", e.valid_up_to())))?;
-    let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)
+    let Object { mut fields, repeated } = serde_json::from_str(text)
         .map_err(|e| bad(&format!("the body is no JSON object: {}", brief(&e.to_string()))))?;
+    if let Some(key) = repeated.first() {
+        return Err(bad(&format!("{}: {}", brief(key), Object::REPEATED)));
+    }
     let revision = fields.remove("revision").map_or(Ok(None), |raw| {
         serde_json::from_str(raw.get()).map_err(|_| {
             bad(&format!("revision: expected the text that GET gave, found {}", brief(raw.get())))

@@ -189,6 +189,21 @@ fn a_body_that_is_no_change_is_refused() {
 }
 
 #[test]
+fn a_key_that_is_repeated_is_named_and_nothing_is_written() {
+    for (posted, key) in [
+        (r#"{"limits":[],"limits":[{"provider":"p","model":"m","max":-1}]}"#, "limits: "),
+        (r#"{"maxQueued":1,"revision":"boot.7","r\u0065vision":"boot.8"}"#, "revision: "),
+        (r#"{"limits":[{"provider":"p","model":"m","max":1,"max":-1}]}"#, "limits[0].max: "),
+    ] {
+        let host = Fake::with_settings(Ok(section("{}")));
+        let response = host.respond(&post(posted));
+        assert_eq!(response.status, 400, "{posted}");
+        assert!(error(&response).contains(&format!("{key}given more than once")), "{}", error(&response));
+        assert!(host.asked.borrow().is_empty());
+    }
+}
+
+#[test]
 fn only_json_is_read() {
     let types: [&[&str]; 6] = [
         &[],
