@@ -1,6 +1,7 @@
 /** What the plugin says of a harness that is not as it expects. */
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
+import { loginRejection } from '../src/compat/login.ts';
 import { NEEDS, cancelled, childRoute, denied, isFinal, olderThan, ownEvents, tooOld } from '../src/compat/harness.ts';
 
 suite('versions', () => {
@@ -42,6 +43,15 @@ suite('a child\'s route', () => {
     assert.deepEqual(of(called(last), { provider: 'q', model: 'n' }), { provider: 'q', model: 'n' });
     for (const asked of [{ provider: 'q' }, { model: 'n' }, { provider: '', model: 'n' }, undefined]) assert.deepEqual(of(called(last), asked), last);
     assert.deepEqual(of(called()), { provider: 'p', model: 'm' });
+  });
+});
+
+suite('the login', () => {
+  const of = (service: unknown): unknown => loginRejection({ get: () => service } as never, {} as never);
+
+  test('is none where the harness has none, and no is the answer when its service is gone', () => {
+    assert.equal(of({}), undefined);
+    for (const gone of [undefined, null]) assert.equal(of(gone), 401);
   });
 });
 
