@@ -162,7 +162,7 @@ pub struct Plugin {
     refused: Vec<Problem>,
     work: Work,
     /// Replaced instances that still owe answers.
-    retiring: Vec<Box<Instance>>,
+    retiring: Vec<Instance>,
     table: Table,
     out: Outbox,
     next_request: RequestId,
@@ -409,7 +409,7 @@ impl Plugin {
             Work::Running { instance, .. } => Some(&mut **instance),
             Work::Failed { .. } => None,
         };
-        working.into_iter().chain(self.retiring.iter_mut().map(|instance| &mut **instance))
+        working.into_iter().chain(&mut self.retiring)
     }
 
     /// Takes what the instance at work has answered.
@@ -831,7 +831,7 @@ impl Plugin {
     fn take_over(&mut self, fresh: Fresh, now: Instant) -> Result<(), Fault> {
         self.bury(now, |me, mut instance| {
             if !instance.state().open.is_empty() {
-                me.retiring.push(instance);
+                me.retiring.push(*instance);
             }
         });
         let Fresh { mut instance, facts } = fresh;
