@@ -13,11 +13,10 @@ import { ownEvents } from './compat/harness.ts';
 import { inWords } from './report.ts';
 import type { Reply } from './requests.ts';
 import { SettingsFailure, type Settings } from './settings.ts';
+import { within } from './within.ts';
 
 /** How long a provider has to list its models, in milliseconds. */
 const LIST_MS = 2_000;
-/** How long the harness has to read or to store a section. It may have to wait until it sees the file change. */
-const SETTINGS_MS = 10_000;
 /** How many models of one provider are told of, and how many sessions. */
 const MAX_MODELS = 2_000;
 const MAX_SESSIONS = 2_000;
@@ -45,7 +44,7 @@ export function answer(ask: Ask, root: Context, settings: Settings): Reply | Pro
 
 async function section(id: number, work: () => Promise<Section>): Promise<Reply> {
   try {
-    const found = await within(SETTINGS_MS, work, 'the harness did not answer in time; what became of a change is seen by reading again');
+    const found = await work();
     return (limiter) => limiter.answerSettings(id, found);
   } catch (error) {
     const failure = settingsError(error);
@@ -75,7 +74,7 @@ async function models(id: number, root: Context, provider: string): Promise<Repl
       if (llm === undefined) throw new Error('this harness has no llm service');
       return llm.listModels(provider);
     };
-    const found = (await within(LIST_MS, list, `no list of models within ${LIST_MS / 1000} s`)).slice(0, MAX_MODELS).map(named);
+    const found = (await within(LIST_MS, list, new Error(`no list of models within ${LIST_MS / 1000} s`))).slice(0, MAX_MODELS).map(named);
     return (limiter) => limiter.answerModels(id, found);
   } catch (error) {
     return (limiter) => limiter.answerModels(id, undefined, `${provider}: ${inWords(error)}`);
@@ -130,17 +129,4 @@ function topOf(root: Context, session: Session): string | undefined {
 
 function find(root: Context, id: string): Session | undefined {
   return root.get('sessions')?.get(id as SessionId);
-}
-
-/** What work comes to, unless it takes too long. */
-async function within<T>(ms: number, work: () => Promise<T>, otherwise: string): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(otherwise)), ms).unref();
-  });
-  try {
-    return await Promise.race([work(), late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }

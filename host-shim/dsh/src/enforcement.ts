@@ -12,9 +12,6 @@ import type { Reporter } from './report.ts';
 import type { Document } from './settings.ts';
 import type { Stored } from './stored.ts';
 
-/** The largest document that is looked at, in bytes of its JSON: a hundred times what a large installation needs. */
-const MAX_BYTES = 1 << 20;
-
 export class Enforcement {
   #gate: Gate;
   #document: Document;
@@ -123,8 +120,6 @@ export class Enforcement {
   /** Has the component take a document. One it cannot even look at is wrong like any other. */
   #take(limiter: Limiter, json: string, lenient = false): Configured {
     try {
-      const size = Buffer.byteLength(json);
-      if (size > MAX_BYTES) throw new Error(`the configuration has ${size} bytes as JSON, more than the ${MAX_BYTES} that are looked at`);
       const configured = limiter.configure(json, lenient);
       if (configured.applied) this.#gate.closed = onFailure(json) === 'closed';
       return configured;

@@ -12,6 +12,12 @@
  * The harness mounts rows in any order, so what the user stored may come later than we do. Until the settings have come,
  * or everything is mounted and there are none, the document is not `known`: nobody should begin with it who can wait, or
  * remember it as good. Settings that go away leave everything as it was: a service that is replaced lifts no limit.
+ *
+ * # How it is changed
+ *
+ * One change after the other. Whoever does not get a turn in time is told so, and that change is never made; only of one
+ * that has been handed to the harness can it be unknown what became of it. Such a one keeps the others waiting for a
+ * while, not for ever, and not beyond the settings it was handed to.
  */
 import { randomUUID } from 'node:crypto';
 import type { Context, Fiber } from '@deepseek-ai/cordis';
@@ -22,14 +28,15 @@ import { NAMESPACE, described, onRowEdit, plain, take, type Place, type Service 
 import { describe } from './gate.ts';
 import type { Reporter } from './report.ts';
 import type { Stored } from './stored.ts';
+import { within } from './within.ts';
 
 /** Our own section of the settings, whatever the harness's version. */
 export interface Settings {
   /** The section as it is. Rejects with a `SettingsFailure`. */
   read(): Promise<Section>;
   /**
-   * Changes keys of what the user stored, if it is still what `revision` names. Resolves after the new configuration is in
-   * force. Rejects with a `SettingsFailure`.
+   * Changes keys of what the user stored, if it is still what `revision` names. Resolves after the harness has told of the
+   * new configuration. Rejects with a `SettingsFailure`; one that is `unavailable` has stored nothing. Always settles.
    */
   update(patch: string, revision?: string): Promise<Section>;
 }
@@ -50,12 +57,21 @@ export class SettingsFailure extends Error {
 const PATIENCE_MS = 5_000;
 /** How often we try for our place again where somebody else has it, or what is stored there cannot be read. */
 const RETRY_MS = 1_000;
+/** How long a change waits for its turn, in milliseconds. */
+const TURN_MS = 5_000;
+/** How long the harness has to store one. It may have to wait until it sees the file change. */
+const STORE_MS = 8_000;
+/** The largest document that the component looks at: bytes of its JSON, and characters there that begin another value. */
+const MAX_BYTES = 1 << 20;
+const MAX_VALUES = 100_000;
 
 /** Our place among the settings, while there are any. */
 interface Open extends Place {
   readonly service: Service;
   /** Names this opening: revisions are counted from 0 in each, and those of an earlier one must not be taken for ours. */
   readonly epoch: string;
+  /** Settles when the next change may be made. */
+  turn: Promise<unknown>;
 }
 
 export class Document implements Settings {
@@ -74,7 +90,6 @@ export class Document implements Settings {
   #stuck = false;
   #open: Open | undefined;
   #fiber: Fiber | undefined;
-  #writes: Promise<void> = Promise.resolve();
   #taken: Stored;
   #say: Reporter;
 
@@ -164,7 +179,7 @@ export class Document implements Settings {
       throw error;
     }
     if (place === undefined) return;
-    const open = { ...place, service, epoch: randomUUID().slice(0, 8) };
+    const open = { ...place, service, epoch: randomUUID().slice(0, 8), turn: Promise.resolve() };
     this.#open = open;
     ctx.effect(() => () => {
       if (this.#open === open) this.#open = undefined;
@@ -192,6 +207,7 @@ export class Document implements Settings {
       try {
         await this.#write(this.#opened());
       } catch (error) {
+        if (this.#legacy === undefined) return;
         this.#stuck = true;
         this.#say('warn', `what dsh 0.1 stored is in force until the row is edited, but could not be written there: ${describe(error)}`);
       }
@@ -210,23 +226,34 @@ export class Document implements Settings {
     const [, epoch, count] = revision?.match(/^([0-9a-f]+)\.(\d+)$/u) ?? [];
     if (revision !== undefined && epoch !== open.epoch) throw this.#conflict(open);
     await this.#write(open, change, count === undefined ? undefined : Number(count));
-    return this.read();
+    try {
+      return await this.read();
+    } catch {
+      throw new SettingsFailure('other', 'it is stored, but the settings went away meanwhile; what it is now is seen by reading again');
+    }
   }
 
-  /** Writes one change after the other: what 0.1 stored goes before what the user changes, or with it. */
+  /** Makes one change after the other: what 0.1 stored goes before what the user changes, or with it. */
   #write(open: Open, change?: object, revision?: number): Promise<void> {
-    const written = this.#writes.then(() => this.#writeNow(open, change, revision));
-    this.#writes = written.catch(() => undefined);
+    const { turn } = open;
+    const written = this.#expect(open, revision)
+      .then(() => within(TURN_MS, () => turn, new SettingsFailure('unavailable', 'others are being stored; nothing was, try again')))
+      .then(() => within(STORE_MS, () => this.#store(open, change, revision), new SettingsFailure('other', UNANSWERED)));
+    open.turn = Promise.allSettled([turn, written]);
     return written;
   }
 
-  async #writeNow(open: Open, change: object | undefined, revision: number | undefined): Promise<void> {
+  async #store(open: Open, change: object | undefined, revision: number | undefined): Promise<void> {
+    await this.#expect(open, revision);
     const legacy = this.#legacy;
     if (legacy === undefined && change === undefined) return;
+    if (change !== undefined) checkSize(toJson(merge(merge(this.#row ?? {}, legacy ?? this.#user), change)));
     try {
       await open.service.update(open.ns, { ...legacy, ...change }, revision);
     } catch (error) {
       if (error instanceof Error && 'code' in error && error.code === 'SETTINGS_CONFLICT') throw this.#conflict(open);
+      // It was not its turn yet in the harness, which drops what was to be stored for somebody who is gone.
+      if (open !== this.#open) throw gone();
       throw new SettingsFailure('other', describe(error));
     }
     if (legacy !== undefined) {
@@ -249,15 +276,21 @@ export class Document implements Settings {
     }
   }
 
+  /** Rejects if the settings are not there any more, or not what a change is meant for. */
+  async #expect(open: Open, revision: number | undefined): Promise<void> {
+    if (open !== this.#open) throw gone();
+    if (revision !== undefined && described(open.service, open.ns)?.revision !== revision) throw this.#conflict(open);
+  }
+
   #opened(): Open {
     const open = this.#open;
-    if (open === undefined) throw new SettingsFailure('unavailable', 'this harness has no settings for this row');
+    if (open === undefined) throw gone();
     return open;
   }
 
   #section({ service, ns, epoch }: Open): Section {
     const descriptor = described(service, ns);
-    if (descriptor === undefined) throw new SettingsFailure('unavailable', 'this harness has no settings for this row');
+    if (descriptor === undefined) throw gone();
     const { base = {}, user = {}, revision } = descriptor;
     return {
       value: this.text,
@@ -271,6 +304,21 @@ export class Document implements Settings {
   #conflict(open: Open): SettingsFailure {
     return new SettingsFailure('conflict', 'it was changed since it was read', this.#section(open));
   }
+}
+
+const UNANSWERED = 'the harness did not answer in time; what became of the change is seen by reading again';
+
+function gone(): SettingsFailure {
+  return new SettingsFailure('unavailable', 'there are no settings for this row now');
+}
+
+/** Refuses what would be stored but could never be in force. */
+function checkSize(json: string): void {
+  const bytes = Buffer.byteLength(json);
+  const values = json.match(/[,[{]/gu)?.length ?? 0;
+  if (bytes <= MAX_BYTES && values <= MAX_VALUES) return;
+  const found = bytes > MAX_BYTES ? `${bytes} bytes, more than the ${MAX_BYTES}` : `${values} values, more than the ${MAX_VALUES}`;
+  throw new SettingsFailure('invalid', `with this change the configuration would have ${found} it may have`);
 }
 
 /** Settles when everything is mounted, or has failed to be. */

@@ -22,6 +22,28 @@ async function refused(work: Promise<unknown>, kind: SettingsFailure['kind']): P
 
 const json = (value: unknown): string => JSON.stringify(value);
 
+/** Has the harness not begin the next `count` changes before it is let; tells how many it has been handed. */
+function hold(world: SettingsWorld, count: number): { readonly handed: number; letGo(): void } {
+  const { promise, resolve: letGo } = Promise.withResolvers<void>();
+  const { settings } = world.ctx;
+  const update = settings.update.bind(settings);
+  let handed = 0;
+  Object.defineProperty(settings, 'update', {
+    configurable: true,
+    value: async (...change: Parameters<typeof update>) => {
+      handed += 1;
+      if (handed <= count) await promise;
+      return update(...change);
+    },
+  });
+  return {
+    get handed() {
+      return handed;
+    },
+    letGo,
+  };
+}
+
 /** B8, B16: what a limit may not be. */
 const WRONG: ReadonlyArray<readonly [name: string, field: RegExp, row: unknown]> = [
   ...['abc', '2 sessions', {}, null, '', false, [], 0.4, -0.2, true, [5], '0x10', -7, 4_294_967_296].map((max) =>
@@ -111,6 +133,87 @@ for (const version of VERSIONS) {
       assert.equal(world.max, 2);
       await world.settings.update(json(limit(1)), now);
       assert.equal(world.max, 1);
+    });
+
+    test('B9 of many writers with the same revision one is taken, the others are told without being handed to the harness', async () => {
+      const world = await make();
+      const held = hold(world, 1);
+      const { revision } = await world.settings.read();
+      const first = world.settings.update(json(limit(1)), revision);
+      const others = Array.from({ length: 9 }, () => refused(world.settings.update(json(limit(3)), revision), 'conflict'));
+      await refused(world.settings.update(json(limit(3)), revision?.replace(/\d+$/u, '9')), 'conflict');
+      held.letGo();
+      const section = await first;
+      for (const { section: shown } of await Promise.all(others)) assert.deepEqual(shown, section);
+      assert.equal(held.handed, 1);
+      assert.equal(world.max, 1);
+    });
+
+    test('a change that does not get its turn in time is never made', async (t) => {
+      t.mock.timers.enable({ apis: ['setTimeout'] });
+      const world = await make();
+      const held = hold(world, 1);
+      const first = world.settings.update(json(limit(1)));
+      const others = Array.from({ length: 30 }, () => refused(world.settings.update(json(limit(3))), 'unavailable'));
+      await settled();
+      t.mock.timers.tick(5_000);
+      await Promise.all(others);
+      held.letGo();
+      await first;
+      await settled();
+      assert.equal(held.handed, 1);
+      assert.equal(world.max, 1);
+      await world.settings.update(json(limit(3)));
+      assert.equal(world.max, 3);
+    });
+
+    test('a change that the harness never answers keeps others waiting for a while', async (t) => {
+      t.mock.timers.enable({ apis: ['setTimeout'] });
+      const world = await make();
+      const held = hold(world, 1);
+      const lost = refused(world.settings.update(json(limit(1))), 'other');
+      await settled();
+      t.mock.timers.tick(4_000);
+      const next = world.settings.update(json(limit(3)));
+      await settled();
+      t.mock.timers.tick(3_999);
+      await settled();
+      assert.equal(held.handed, 1);
+      t.mock.timers.tick(1);
+      assert.match((await lost).message, /did not answer in time; what became of the change is seen by reading again/u);
+      await next;
+      assert.equal(world.max, 3);
+    });
+
+    test('a change that the harness never answers keeps nobody waiting at the settings that come after', async () => {
+      const world = await make();
+      hold(world, 1);
+      void world.settings.update(json(limit(1))).catch(() => undefined);
+      await settled();
+      await world.withdraw();
+      await world.provide(version);
+      await world.settings.update(json(limit(3)));
+      assert.equal(world.max, 3);
+    });
+
+    test('two changes that are too much together: the second is refused and not stored', async () => {
+      const world = await make();
+      const names = (count: number, length: number): string[] => Array.from({ length: count }, () => 'x'.repeat(length));
+      for (const [list, told] of [[names(600, 1_000), /\d{7} bytes, more than the 1048576/u], [names(60_000, 1), /1200\d\d values, more than the 100000/u]] as const) {
+        const writes = ['limits', 'groups'].map((key) => world.settings.update(json({ [key]: list })));
+        const before = await writes[0];
+        assert.match((await refused(writes[1] as Promise<unknown>, 'invalid')).message, told);
+        assert.deepEqual(await world.settings.read(), before);
+        await world.settings.update(json({ ...limit(2), groups: [] }));
+      }
+    });
+
+    test('a document that is too large is told of in stats', async () => {
+      const world = await make();
+      await world.change({ groups: ['x'.repeat(1 << 20)] });
+      assert.match(world.stats.host.problems.map(({ message }) => message).join(), /has \d{7} bytes, more than the 1048576/u);
+      assert.match(world.told, /bytes.*the last good configuration is in force/u);
+      assert.equal(world.max, 2);
     });
 
     test('what is no change is refused', async () => {
@@ -358,6 +461,21 @@ suite('settings of dsh 0.1', () => {
     await settled();
     assert.deepEqual(JSON.parse(readFileSync(join(world.home, 'gen-limit', 'default.gen-limit.json'), 'utf8')), limit(3));
     assert.equal(world.stderr.length, 1, world.told);
+  });
+
+  test('a change in the middle of an edit of the row is stored and shown, or can be made again', async () => {
+    for (const act of ['edit', 'restart'] as const) {
+      const world = await make('');
+      const before = world.file;
+      const changed = refused(world.settings.update(json(limit(1))), 'unavailable');
+      await (act === 'edit' ? world.edit(limit(3)) : world.restart());
+      await changed;
+      await settled();
+      assert.equal(world.file, before, act);
+      await world.settings.update(json(limit(1)));
+      assert.equal(world.max, 1, act);
+      await world.end();
+    }
   });
 
   test('a second row is told that the settings are taken', async () => {

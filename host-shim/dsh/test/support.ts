@@ -169,7 +169,7 @@ export interface Stats {
   waitersTotal: number;
   credits: number;
   totals: Record<string, number>;
-  host: { problems: Array<{ path: string }> };
+  host: { problems: Array<{ path: string; message: string }> };
 }
 
 /** A limit on the provider every test calls. */
