@@ -241,13 +241,4 @@ describe('settings', () => {
       assert.deepEqual(await replied({ read: failing }), [7, undefined, { kind: 'other', message: 'at c.js' }]);
     }
   });
-
-  test('one that does not answer is given up', async ({ mock }) => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    const asked = replied({ update: () => new Promise(() => undefined) }, { json: '{}' });
-    mock.timers.tick(10_000);
-    const [, section, error] = await asked;
-    assert.equal(section, undefined);
-    assert.match(JSON.stringify(error), /"other".*did not answer in time/u);
-  });
 });
