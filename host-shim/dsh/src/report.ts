@@ -19,10 +19,23 @@ export function reporter(root: Context): Reporter {
 /** The most that is told of one error over HTTP, in characters. */
 const MAX_WORDS = 300;
 
-/** An error for whoever asks over HTTP: one line, not long, and of a path only what it leads to. */
+/** How much of an error is looked at, in characters. */
+const MAX_READ = 4 * MAX_WORDS;
+
+/** A word; what stands in quotation marks is one, whatever is in it, and an apostrophe is no such mark. */
+const WORD = /(?:(?<![\p{L}\p{N}])(['"`])(?:(?!\1).|\1(?=[\p{L}\p{N}]))*(?:\1|$)|\S)+/gsu;
+/** The address of a server at the end of a word, with whatever it is asked and whoever asks. */
+const ADDRESS = /\b((?:http|ws)s?:\/\/)(?:[^@/?#\\]*@)?((?:[\p{L}\p{N}._-]+|\[[\da-f:.]+\])(?::\d+)?)(?:[/?#\\][^@]*|[^@/?#\\\p{L}\p{N}]*)$/iu;
+
+/** An error for whoever asks over HTTP: one line, not long, no path of a file, and of an address only whose it is. */
 export function inWords(error: unknown): string {
-  const paths = /(?<![\w/\\.:*-])(?:file:\/\/|~|[a-z]:)?(?:[/\\][^\s/\\'"`:;,()<>]+)*[/\\](?=[^\s/\\'"`:;,()<>])/giu;
-  const words = describe(error).slice(0, 4 * MAX_WORDS).replace(paths, '');
+  const line = describe(error);
+  const read = line.length > MAX_READ ? line.slice(0, MAX_READ).replace(/\S*$/u, '…') : line;
+  const words = read.replace(WORD, (word) => {
+    if (!/[/\\]/u.test(word)) return word;
+    const [, scheme, host] = ADDRESS.exec(word) ?? [];
+    return host === undefined ? '…' : `${scheme}${host}`;
+  });
   return words.length > MAX_WORDS ? `${words.slice(0, MAX_WORDS - 1)}…` : words;
 }
 

@@ -156,8 +156,9 @@ export class Web {
     const { state, reason } = this.#gate.standing;
     if (status === undefined) return json(200, { entries: [], host: { state, reason: inWords(reason) } });
     // By the names that stats have for it while there is a component.
-    const { sha256: component, ...known } = status;
-    return json(200, { entries: [], host: { ...known, component, reason: status.lastError ?? 'the component has failed' } });
+    const { sha256: component, lastError: fault = 'the component has failed', ...known } = status;
+    const lastError = inWords(fault);
+    return json(200, { entries: [], host: { ...known, component, lastError, reason: lastError } });
   }
 
   #status(): Status | undefined {

@@ -35,7 +35,7 @@ class Fake {
   takeAsks = (): Ask[] => this.asks.splice(0);
   takeResponses = (): Response[] => this.responses.splice(0);
   tools = (): string[] => [];
-  status = (): object => ({ state: this.state, restarts: 6, lastError: 'it looped', sha256: 'ab' });
+  status = (): object => ({ state: this.state, restarts: 6, lastError: 'it looped in /home/me', sha256: 'ab' });
 
   get limiter(): Limiter {
     return this as unknown as Limiter;
@@ -108,7 +108,7 @@ describe('a component that has failed', () => {
     fake.onRequest = (id) => fake.respond(id, 503, [], '{"error":"not back yet"}');
     const stats = await ask(STATS);
     assert.equal(stats.status, 200);
-    assert.deepEqual(stats.json, { entries: [], host: { state: 'failed-open', restarts: 6, lastError: 'it looped', component: 'ab', reason: 'it looped' } });
+    assert.deepEqual(stats.json, { entries: [], host: { state: 'failed-open', restarts: 6, lastError: 'it looped in …', component: 'ab', reason: 'it looped in …' } });
     assert.deepEqual([(await ask(CONFIG)).status, (await ask(STATS, { method: 'PUT' })).status], [503, 503]);
   });
 
