@@ -14,6 +14,7 @@ use crate::{Host, Request, Response, Section, SettingsError};
 
 /// The section as answers show it.
 #[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Shown<'a> {
     status: &'static str,
     value: &'a RawValue,
@@ -21,6 +22,8 @@ struct Shown<'a> {
     user: &'a RawValue,
     writable: bool,
     revision: Option<&'a str>,
+    /// Whether what is valid of the document is in force; otherwise an earlier one is, until this one is put right.
+    in_force: bool,
     /// What is wrong with the document now.
     problems: Vec<Problem>,
 }
@@ -39,7 +42,7 @@ struct Conflict<'a> {
 pub async fn read(host: &impl Host, request: &Request) -> Answer {
     let [] = parameters(&request.query, [])?;
     match host.read_settings().await {
-        Ok(section) => Ok(Response::json(200, &shown(&section)?)),
+        Ok(section) => Ok(Response::json(200, &shown(host, &section)?)),
         Err(SettingsError::Unavailable) => Ok(Response::json(200, &Unavailable { status: "unavailable" })),
         Err(error) => Err(failed(host, &error)),
     }
@@ -52,7 +55,7 @@ pub async fn write(host: &impl Host, request: &Request) -> Answer {
     }
     let Patch { json, revision } = patch(&request.body)?;
     match host.update_settings(json, revision).await {
-        Ok(section) => Ok(Response::json(200, &shown(&section)?)),
+        Ok(section) => Ok(Response::json(200, &shown(host, &section)?)),
         Err(error) => Err(failed(host, &error)),
     }
 }
@@ -94,9 +97,12 @@ pub fn patch(body: &[u8]) -> Result<Patch, Response> {
     }
 }
 
-fn shown(section: &Section) -> Result<Shown<'_>, Response> {
+fn shown<'a>(host: &impl Host, section: &'a Section) -> Result<Shown<'a>, Response> {
     let Section { value, base, user, writable, revision } = section;
-    let (Ok((_, problems)) | Err(problems)) = parse(value, Mode::Lenient);
+    let (in_force, problems) = match parse(value, Mode::Lenient) {
+        Ok((config, problems)) => (host.look(|limiter| *limiter.config() == config), problems),
+        Err(problems) => (false, problems),
+    };
     Ok(Shown {
         status: "ok",
         value: raw(value)?,
@@ -104,6 +110,7 @@ fn shown(section: &Section) -> Result<Shown<'_>, Response> {
         user: raw(user)?,
         writable: *writable,
         revision: revision.as_deref(),
+        in_force,
         problems,
     })
 }
@@ -119,13 +126,15 @@ fn failed(host: &impl Host, error: &SettingsError) -> Response {
         SettingsError::Conflict(section) => {
             let error =
                 "somebody else changed the settings meanwhile; look at what they are now, then repeat";
-            match shown(section) {
+            match shown(host, section) {
                 Ok(section) => Response::json(409, &Conflict { error, section }),
                 Err(response) => response,
             }
         }
         SettingsError::ReadOnly => Response::error(503, "the settings cannot be changed here"),
-        SettingsError::Unavailable => Response::error(503, "there is no settings service here"),
+        SettingsError::Unavailable => {
+            Response::error(503, "the settings are busy or not there; nothing was stored, try again")
+        }
         SettingsError::Invalid(words) => {
             Response::error(400, &format!("the harness refuses it: {}", without_paths(words)))
         }

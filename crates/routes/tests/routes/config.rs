@@ -239,6 +239,25 @@ fn what_an_older_version_left_elsewhere_does_not_keep_anybody_from_mending_the_r
 }
 
 #[test]
+fn what_is_stored_but_not_in_force_says_so() {
+    let wrong = r#"{"limits":[{"provider":"p","model":"m","max":1}],"maxQueued":"abc"}"#;
+    let valid = r#"{"limits":[{"provider":"p","model":"m","max":1}]}"#;
+    for (force, stored, expected) in [
+        (GOOD, GOOD, true),
+        (GOOD, wrong, false),
+        (valid, wrong, true),
+        (GOOD, "{}", false),
+        ("{}", "[]", false),
+    ] {
+        let mut host = Fake::new(force);
+        host.settings = Ok(section(stored));
+        for request in [get(CONFIG, ""), post(GOOD)] {
+            assert_eq!(body(&host.respond(&request))["inForce"], expected, "{force} {stored}");
+        }
+    }
+}
+
+#[test]
 fn no_problem_depends_on_two_keys() {
     let keys = [
         (
@@ -281,7 +300,7 @@ fn every_other_end_has_its_status_and_no_path_of_a_file() {
     let words = "EACCES: permission denied, open '/home/me/.dsh/settings.yaml'";
     for (end, status, told) in [
         (SettingsError::ReadOnly, 503, "cannot be changed"),
-        (SettingsError::Unavailable, 503, "no settings service"),
+        (SettingsError::Unavailable, 503, "nothing was stored, try again"),
         (SettingsError::Invalid(words.into()), 400, "permission denied"),
         (SettingsError::Other(Some(words.into())), 500, "permission denied"),
         (SettingsError::Other(None), 500, "without a word"),
