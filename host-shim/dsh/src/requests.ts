@@ -96,7 +96,19 @@ export class Requests {
 
   #answer(ask: Ask): void {
     const reply = this.#serve(ask);
-    if (reply instanceof Promise) void reply.then((reply) => this.#gate.tell(reply));
-    else this.#gate.tell(reply);
+    const put = (reply: Reply): void => this.#put(ask, reply);
+    if (reply instanceof Promise) void reply.then(put, () => put((limiter) => limiter.decline(ask.id)));
+    else put(reply);
+  }
+
+  /** Puts an answer. One that cannot be put, for it is of a wrong type somewhere, is none: no question stays open. */
+  #put({ id }: Ask, reply: Reply): void {
+    this.#gate.tell((limiter) => {
+      try {
+        return reply(limiter);
+      } catch {
+        return limiter.decline(id);
+      }
+    });
   }
 }

@@ -26,8 +26,12 @@ import { isToken, writeToken } from './token.ts';
 /** Where the packaged component answers. Any component's own paths are served once it is there. */
 const PACKAGED = ['config', 'catalog', 'stats', 'metrics'].map((name) => `/api/dsh-gen-limit/${name}`);
 
-/** How many requests are worked on at once. */
-const MAX_AT_ONCE = 64;
+/**
+ * How many requests are worked on at once, less than the runtime holds open; and how many of one path, so that those that wait
+ * for somebody leave a place to stats and metrics.
+ */
+const MAX_AT_ONCE = 30;
+const MAX_OF_A_PATH = 7;
 
 /** What the component is told of a request's headers: nothing that lets anybody in anywhere. */
 const TOLD = ['accept', 'accept-language', 'content-type', 'if-match', 'if-modified-since', 'if-none-match'];
@@ -54,7 +58,8 @@ export class Web {
   #server: Context | undefined;
   #routes = new Map<string, () => void>();
   #dispose: () => unknown;
-  #atOnce = 0;
+  /** The requests that are worked on, by path. */
+  #atOnce = new Map<string, number>();
 
   constructor(root: Context, gate: Gate, requests: Requests, say: Reporter) {
     this.#gate = gate;
@@ -109,7 +114,9 @@ export class Web {
   }
 
   async #handle(ctx: Context, path: string, request: IncomingMessage, response: ServerResponse): Promise<void> {
-    this.#atOnce += 1;
+    // Behind an answer that ends its connection there is none.
+    if (ending.has(request.socket)) return;
+    this.#count(path, 1);
     try {
       const reply = await this.#reply(ctx, path, request);
       if (reply !== undefined) send(request, response, reply);
@@ -118,8 +125,18 @@ export class Web {
       if (response.headersSent) response.destroy();
       else send(request, response, failure(500, 'this request could not be answered; why is told on the harness\'s stderr'));
     } finally {
-      this.#atOnce -= 1;
+      this.#count(path, -1);
     }
+  }
+
+  #count(path: string, more: number): void {
+    this.#atOnce.set(path, (this.#atOnce.get(path) ?? 0) + more);
+  }
+
+  /** Whether this is one too many. */
+  #isCrowded(path: string): boolean {
+    const all = [...this.#atOnce.values()].reduce((sum, count) => sum + count);
+    return all > MAX_AT_ONCE || (this.#atOnce.get(path) ?? 0) > MAX_OF_A_PATH;
   }
 
   /** The answer to a request; none to one that has gone. */
@@ -130,7 +147,7 @@ export class Web {
     if (refused !== undefined) {
       return failure(refused.status, refused.error, refused.status === 401 ? [['www-authenticate', 'Bearer realm="gen-limit"']] : []);
     }
-    if (this.#atOnce > MAX_AT_ONCE) return failure(503, `more than ${MAX_AT_ONCE} requests at once`, [['retry-after', '1']]);
+    if (this.#isCrowded(path)) return failure(503, 'too many requests at once', [['retry-after', '1']]);
     const body = await bodyOf(request);
     if (!(body instanceof Uint8Array)) return body;
     const told = TOLD.flatMap((name) => headers[name]?.map((value) => [name, value] as const) ?? []);
@@ -169,6 +186,9 @@ export class Web {
     }
   }
 }
+
+/** Connections that end with the answer they are getting. */
+const ending = new WeakSet<object>();
 
 /** The rows that serve a path in one harness, the one that answers first. */
 const claims = new WeakMap<object, Map<string, { handlers: Handler[]; unregister: () => void }>>();
@@ -253,5 +273,6 @@ function send(request: IncomingMessage, response: ServerResponse, { status, head
     return;
   }
   response.setHeader('connection', 'close');
+  ending.add(request.socket);
   cutOff(request, response, sent);
 }

@@ -7,10 +7,11 @@ import type { Ask, Limiter, Response } from '../../node/index.d.ts';
 import { Gate } from '../src/gate.ts';
 import { Requests, type Reply } from '../src/requests.ts';
 import { Web } from '../src/web.ts';
-import { settled, temporary, until } from './support.ts';
+import { fail, settled, temporary, until } from './support.ts';
 import { CONFIG, STATS, Wire, ask, type Answer, type Asking } from './web-support.ts';
 
 const ANSWERS = 32;
+const PACKAGED = ['config', 'catalog', 'stats', 'metrics'].map((name) => `/api/dsh-gen-limit/${name}`);
 
 /** A component and its addon, as far as requests go. */
 class Fake {
@@ -35,6 +36,10 @@ class Fake {
   takeAsks = (): Ask[] => this.asks.splice(0);
   takeResponses = (): Response[] => this.responses.splice(0);
   tools = (): string[] => [];
+  decline = (id: number): number => {
+    this.respond(id, 200, [], '"declined"');
+    return this.pending();
+  };
   status = (): object => ({ state: this.state, restarts: 6, lastError: 'it looped in /home/me', sha256: 'ab' });
 
   get limiter(): Limiter {
@@ -259,5 +264,64 @@ describe('questions', () => {
     answer();
     await settled();
     assert.deepEqual([fake.responses, said], [[], []]);
+  });
+
+  test('an answer that cannot be put, or never comes, is declined', async () => {
+    const fake = new Fake();
+    let serve = (): Reply | Promise<Reply> => fail('not asked yet');
+    const { gate, ask, said } = await stage(() => serve());
+    gate.open(fake.limiter);
+    fake.onRequest = (id) => void fake.asks.push({ id, kind: 'list-models', provider: 'box' });
+    const wrong: Reply = () => fail('of a wrong type');
+    for (const way of [() => wrong, async () => wrong, () => Promise.reject(undefined)]) {
+      serve = way;
+      assert.equal((await ask(CONFIG)).text, '"declined"');
+    }
+    assert.deepEqual(said, []);
+  });
+});
+
+describe('many at once', () => {
+  test('those that wait keep nobody from the other paths, and there are less than the runtime holds', async () => {
+    const { gate, fake, web, ask } = await stage();
+    gate.open(fake.limiter);
+    const own = Array.from({ length: 4 }, (_, n) => `/api/own-${n}`);
+    web.serve(own);
+    const slow = [...PACKAGED.filter((path) => path !== STATS), ...own];
+    const asked = slow.flatMap((path) => Array.from({ length: 10 }, () => ask(path)));
+    await until(() => fake.requested.length === 30);
+    const refused: Answer[] = [];
+    for (const answer of asked) void answer.then((answer) => answer.status === 503 && refused.push(answer));
+    await until(() => refused.length === asked.length - 30);
+    assert.ok(refused.every(({ headers }) => headers['retry-after'] === '1'));
+    for (const path of slow) assert.ok(fake.requested.filter((request) => request.path === path).length <= 7, path);
+    for (const { id } of fake.requested) fake.respond(id, 200);
+    gate.tell((limiter) => limiter.pending());
+    assert.equal((await Promise.all(asked)).filter(({ status }) => status === 200).length, 30);
+  });
+
+  test('stats have a place beside everything else of the packaged component', async () => {
+    const { gate, fake, ask } = await stage();
+    gate.open(fake.limiter);
+    const slow = PACKAGED.filter((path) => path !== STATS);
+    const asked = slow.flatMap((path) => Array.from({ length: 32 }, () => ask(path)));
+    await until(() => fake.requested.length === 7 * slow.length);
+    fake.onRequest = (id) => fake.respond(id, 200, [], '"stats"');
+    assert.equal((await ask(STATS)).text, '"stats"');
+    gate.release();
+    assert.ok((await Promise.all(asked)).every(({ status }) => status === 503));
+  });
+});
+
+describe('a connection that ends', () => {
+  test('what is sent behind a refused request never reaches the component', async () => {
+    const { gate, fake, port } = await stage();
+    gate.open(fake.limiter);
+    fake.onRequest = (id) => fake.respond(id, 200);
+    const json = 'Content-Type: application/json\r\nContent-Length: 13';
+    const wire = new Wire(port).write(`POST ${CONFIG} HTTP/1.1\r\nHost: evil.com\r\n${json}\r\n\r\n{"limits":[]}`
+      + `POST ${CONFIG} HTTP/1.1\r\nHost: localhost\r\n${json}\r\n\r\n{"limits":[]}`);
+    await wire.closed;
+    assert.deepEqual([wire.status, fake.requested], [403, []]);
   });
 });

@@ -405,19 +405,8 @@ describe('bodies', () => {
       await once(wire.socket, 'connect');
       wire.socket.destroy();
     }
-    const answers = await Promise.all(Array.from({ length: 30 }, () => world.ask(STATS)));
+    const answers = await Promise.all(Array.from({ length: 7 }, () => world.ask(CONFIG)));
     assert.ok(answers.every(({ status }) => status === 200));
-  });
-
-  test('no more than so many are worked on at once', async () => {
-    const world = await WebWorld.make({ config: limit(1) });
-    const wires = Array.from({ length: 64 }, () => world.wire().write(post(10)));
-    let status = 200;
-    while (status === 200) status = (await world.ask(STATS)).status;
-    assert.equal(status, 503);
-    for (const wire of wires) wire.socket.destroy();
-    while (status === 503) status = (await world.ask(STATS)).status;
-    assert.equal(status, 200);
   });
 });
 
