@@ -11,7 +11,7 @@ enum Slot<F: Future> {
 
 /// Drives all of them and gives what they came to, in their order.
 ///
-/// Whenever one moves, all that are open are polled again: meant for as many as a person has providers.
+/// Whenever one moves, all that are open are polled again: meant for the few hundred providers of a catalog at most.
 pub async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
     let mut slots: Vec<Slot<F>> = futures.into_iter().map(|future| Slot::Open(Box::pin(future))).collect();
     poll_fn(|context| {

@@ -17,8 +17,14 @@ import { within } from './within.ts';
 
 /** How long a provider has to list its models, in milliseconds. */
 const LIST_MS = 2_000;
-/** How many models of one provider are told of, and how many sessions. */
-const MAX_MODELS = 2_000;
+/**
+ * How many providers are told of, how many models of one, and how many models in all, in equal shares where there are many
+ * providers. A component hears of one more, so that it can say that there are more.
+ */
+const MAX_PROVIDERS = 200;
+const MAX_MODELS = 500;
+const MAX_MODELS_IN_ALL = 5_000;
+/** How many sessions it hears of. */
 const MAX_SESSIONS = 2_000;
 /** How much of a name is told, in characters. */
 const MAX_NAME = 200;
@@ -60,7 +66,7 @@ function settingsError(error: unknown): SettingsError {
 
 function providers(id: number, root: Context): Reply {
   try {
-    const found = (root.get('llm')?.listProviders() ?? []).map(named);
+    const found = (root.get('llm')?.listProviders() ?? []).slice(0, MAX_PROVIDERS + 1).map(named);
     return (limiter) => limiter.answerProviders(id, found);
   } catch {
     return (limiter) => limiter.decline(id);
@@ -74,11 +80,18 @@ async function models(id: number, root: Context, provider: string): Promise<Repl
       if (llm === undefined) throw new Error('this harness has no llm service');
       return llm.listModels(provider);
     };
-    const found = (await within(LIST_MS, list, new Error(`no list of models within ${LIST_MS / 1000} s`))).slice(0, MAX_MODELS).map(named);
-    return (limiter) => limiter.answerModels(id, found);
+    const found = await within(LIST_MS, list, new Error(`no list of models within ${LIST_MS / 1000} s`));
+    const told = found.slice(0, share(root) + 1).map(named);
+    return (limiter) => limiter.answerModels(id, told);
   } catch (error) {
     return (limiter) => limiter.answerModels(id, undefined, `${provider}: ${inWords(error)}`);
   }
+}
+
+/** How many models are told of each provider. */
+function share(root: Context): number {
+  const providers = Math.min(root.get('llm')?.listProviders().length ?? 0, MAX_PROVIDERS);
+  return Math.min(MAX_MODELS, Math.floor(MAX_MODELS_IN_ALL / Math.max(providers, 1)));
 }
 
 /** Ids are whole, or they would name something else. */

@@ -10,7 +10,7 @@ import type { Limiter } from '../../node/index.d.ts';
 import { answer } from '../src/asks.ts';
 import { SettingsFailure, type Settings } from '../src/settings.ts';
 import { Harness } from './harness.ts';
-import { limit, settled, until } from './support.ts';
+import { fail, limit, settled, until } from './support.ts';
 import { STATS, WebWorld, ask } from './web-support.ts';
 
 const CATALOG = '/api/dsh-gen-limit/catalog';
@@ -94,13 +94,28 @@ describe('providers and models', () => {
     assert.match(found.get('rejects')?.error ?? '', /open …$/u);
   });
 
-  test('a provider with very many is cut, with its names', async () => {
+  test('a provider with very many is cut, with its names, and says so', async () => {
     const world = await WebWorld.make({ config: limit(1) });
     const many = Array.from({ length: 3_000 }, (_, n) => ({ id: `m${n}`, name: 'n'.repeat(1_000) }));
     world.ctx.llm.registerAdapter(['many'], new Lister(async (provider) => many.map((model) => ({ provider, ...model }))));
-    const models = (await catalog(world)).get('many')?.models ?? [];
-    assert.equal(models.length, 2_000);
+    const { models, error } = (await catalog(world)).get('many') ?? fail('not listed');
+    assert.equal(models.length, 500);
     assert.equal(models[0]?.name.length, 200);
+    assert.equal(error, 'many lists more than 500 models, the first 500 are told');
+  });
+
+  test('of very many providers some are told, each with its share, and the component lives', async () => {
+    const world = await WebWorld.make({ config: limit(1) });
+    const ids = Array.from({ length: 5_000 }, (_, n) => `p${n}`);
+    const many = Array.from({ length: 100 }, (_, n) => ({ id: `m${n}`, name: 'M' }));
+    world.ctx.llm.registerAdapter(ids, new Lister(async (provider) => many.map((model) => ({ provider, ...model }))));
+    const { json } = await world.ask(CATALOG);
+    assert.equal(json['error'], 'there are more than 200 providers, the first 200 are told');
+    const providers = json['providers'] as Listed[];
+    assert.equal(providers.length, 200);
+    const last = providers.at(-1);
+    assert.deepEqual([last?.models.length, last?.error], [25, `${last?.id} lists more than 25 models, the first 25 are told`]);
+    assert.equal(world.gate.limiter?.status().restarts, 0);
   });
 });
 
@@ -227,7 +242,7 @@ describe('settings', () => {
   test('each failure keeps its kind, a conflict its section, and none tells where files are', async () => {
     for (const kind of ['read-only', 'unavailable', 'invalid', 'other'] as const) {
       const read = (): Promise<never> => Promise.reject(new SettingsFailure(kind, 'EACCES: /root/.dsh/settings.yaml'));
-      assert.deepEqual(await replied({ read }), [7, undefined, { kind, message: 'EACCES: settings.yaml' }]);
+      assert.deepEqual(await replied({ read }), [7, undefined, { kind, message: 'EACCES: …' }]);
     }
     const read = (): Promise<never> => Promise.reject(new SettingsFailure('conflict', 'changed', SECTION));
     assert.deepEqual(await replied({ read }), [7, undefined, { kind: 'conflict', message: 'changed', section: SECTION }]);
@@ -238,7 +253,7 @@ describe('settings', () => {
       const failing = (): never => {
         throw thrown;
       };
-      assert.deepEqual(await replied({ read: failing }), [7, undefined, { kind: 'other', message: 'at c.js' }]);
+      assert.deepEqual(await replied({ read: failing }), [7, undefined, { kind: 'other', message: 'at …' }]);
     }
   });
 });
