@@ -147,6 +147,9 @@ suite('requests', () => {
   const ask = (made: Addon.Limiter, method: string, path: string, query = ''): { status: number; body: unknown } => {
     const id = made.request(method, path, query, [['accept', 'application/json']], new Uint8Array());
     made.turn();
+    for (const { id: asked, sessions } of made.takeAsks()) {
+      made.answerSessions(asked, (sessions ?? []).map((session) => ({ id: session, label: `title of ${session}` })));
+    }
     const response = made.takeResponses().find((response) => response.id === id);
     assert.ok(response);
     return { status: response.status, body: JSON.parse(Buffer.from(response.body).toString()) };
@@ -155,8 +158,12 @@ suite('requests', () => {
   test('stats are answered, with what the host knows', () => {
     const made = limiter(1);
     start(made, 'a');
-    const { status, body } = ask(made, 'GET', '/api/dsh-gen-limit/stats') as { status: number; body: { entries: unknown; host: { state: string } } };
+    const { status, body } = ask(made, 'GET', '/api/dsh-gen-limit/stats') as {
+      status: number;
+      body: { entries: unknown; holders: Array<{ session: string; label: string }>; host: { state: string } };
+    };
     assert.equal(status, 200);
+    assert.deepEqual(body.holders.map(({ session, label }) => [session, label]), [['a', 'title of a']]);
     assert.deepEqual(body.entries, [{ provider: 'box', model: 'm', active: 1, waiting: 0 }]);
     assert.equal(body.host.state, 'running');
   });
