@@ -183,7 +183,8 @@ impl Scope {
     }
 
     /// For whom the last free seat is kept, if it has come to that: the oldest waiter that could use it. Spawns already let
-    /// through are as good as seats to the next spawn, so what is left for spawns is kept for the oldest spawn.
+    /// through are as good as seats to the next spawn, so the last that is left for spawns is kept for the oldest spawn; from
+    /// streams as well, even where credits leave more to them.
     pub fn kept_for(&self, kind: Kind) -> Option<Rank> {
         if self.free(kind) != 1 {
             return None;
@@ -202,8 +203,6 @@ impl Scope {
             let kept: Option<Rank> = self.kept_for(kind);
             kept.is_some_and(|kept| rank.seniority > kept.seniority.saturating_add(max_overtakes))
         };
-        self.free(kind) > 0
-            && !kept_for_older(Kind::Stream)
-            && !(kind == Kind::Spawn && kept_for_older(Kind::Spawn))
+        self.free(kind) > 0 && !kept_for_older(Kind::Stream) && !kept_for_older(Kind::Spawn)
     }
 }

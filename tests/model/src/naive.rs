@@ -70,7 +70,7 @@ impl View<'_> {
         let too_young = |kept: &&Waiter| waiter.seniority.saturating_sub(kept.seniority) > self.overtakes;
         self.free[&(key, is_spawn)] > 0
             && !self.kept.get(&(key, false)).is_some_and(too_young)
-            && !(is_spawn && self.kept.get(&(key, true)).is_some_and(too_young))
+            && !self.kept.get(&(key, true)).is_some_and(too_young)
     }
 }
 
@@ -227,7 +227,7 @@ impl Model {
         let mine = self.needs(waiter);
         for key in &mine {
             assert!(self.occupancy(key) < self.limit(key), "I1: {key} is full, yet {waiter:?} is admitted");
-            if let Some(kept) = view.kept.get(&(*key, false)) {
+            for kept in [false, true].into_iter().filter_map(|for_spawn| view.kept.get(&(*key, for_spawn))) {
                 let younger = waiter.seniority.saturating_sub(kept.seniority);
                 assert!(younger <= view.overtakes, "I6: {waiter:?} takes the seat of {key} from {kept:?}");
             }
