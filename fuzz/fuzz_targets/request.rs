@@ -41,7 +41,14 @@ impl Fake {
 
     fn section(&self) -> Section {
         let value = self.value.borrow().clone();
-        Section { base: "{}".into(), user: value.clone(), value, writable: true, revision: Some("1".into()) }
+        Section {
+            base: "{}".into(),
+            user: value.clone(),
+            value,
+            in_force: true,
+            writable: true,
+            revision: Some("1".into()),
+        }
     }
 }
 

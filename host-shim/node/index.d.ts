@@ -182,6 +182,8 @@ export interface Section {
   base: string
   /** What the user stored, JSON. */
   user: string
+  /** Whether what is valid of `value` is in force; otherwise an earlier one is, until this one is put right. */
+  inForce: boolean
   /** Whether it can be changed at all. */
   writable: boolean
   /** Names this state of it; opaque. */

@@ -51,8 +51,8 @@ fn list(models: Vec<models::Model>) -> Vec<Model> {
 }
 
 fn section(section: settings::Section) -> Section {
-    let settings::Section { value, base, user, writable, revision } = section;
-    Section { value, base, user, writable, revision }
+    let settings::Section { value, base, user, in_force, writable, revision } = section;
+    Section { value, base, user, in_force, writable, revision }
 }
 
 fn settings_error(error: settings::WriteError) -> SettingsError {

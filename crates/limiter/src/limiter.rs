@@ -143,11 +143,6 @@ impl Limiter {
         Self::default()
     }
 
-    /// What is in force.
-    pub fn config(&self) -> &Config {
-        &self.config
-    }
-
     /// Puts a configuration in force, live: everybody who runs or waits is counted in the scopes that contain their
     /// route now. Nobody is stopped and nobody loses their place. Linear in who is there.
     pub fn configure(&mut self, config: Config, now: Instant) {

@@ -42,7 +42,7 @@ struct Conflict<'a> {
 pub async fn read(host: &impl Host, request: &Request) -> Answer {
     let [] = parameters(&request.query, [])?;
     match host.read_settings().await {
-        Ok(section) => Ok(Response::json(200, &shown(host, &section)?)),
+        Ok(section) => Ok(Response::json(200, &shown(&section)?)),
         Err(SettingsError::Unavailable) => Ok(Response::json(200, &Unavailable { status: "unavailable" })),
         Err(error) => Err(failed(host, &error)),
     }
@@ -55,7 +55,7 @@ pub async fn write(host: &impl Host, request: &Request) -> Answer {
     }
     let Patch { json, revision } = patch(&request.body)?;
     match host.update_settings(json, revision).await {
-        Ok(section) => Ok(Response::json(200, &shown(host, &section)?)),
+        Ok(section) => Ok(Response::json(200, &shown(&section)?)),
         Err(error) => Err(failed(host, &error)),
     }
 }
@@ -97,12 +97,9 @@ pub fn patch(body: &[u8]) -> Result<Patch, Response> {
     }
 }
 
-fn shown<'a>(host: &impl Host, section: &'a Section) -> Result<Shown<'a>, Response> {
-    let Section { value, base, user, writable, revision } = section;
-    let (in_force, problems) = match parse(value, Mode::Lenient) {
-        Ok((config, problems)) => (host.look(|limiter| *limiter.config() == config), problems),
-        Err(problems) => (false, problems),
-    };
+fn shown(section: &Section) -> Result<Shown<'_>, Response> {
+    let Section { value, base, user, in_force, writable, revision } = section;
+    let (Ok((_, problems)) | Err(problems)) = parse(value, Mode::Lenient);
     Ok(Shown {
         status: "ok",
         value: raw(value)?,
@@ -110,7 +107,7 @@ fn shown<'a>(host: &impl Host, section: &'a Section) -> Result<Shown<'a>, Respon
         user: raw(user)?,
         writable: *writable,
         revision: revision.as_deref(),
-        in_force,
+        in_force: *in_force,
         problems,
     })
 }
@@ -126,7 +123,7 @@ fn failed(host: &impl Host, error: &SettingsError) -> Response {
         SettingsError::Conflict(section) => {
             let error =
                 "somebody else changed the settings meanwhile; look at what they are now, then repeat";
-            match shown(host, section) {
+            match shown(section) {
                 Ok(section) => Response::json(409, &Conflict { error, section }),
                 Err(response) => response,
             }

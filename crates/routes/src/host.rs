@@ -43,6 +43,8 @@ pub struct Section {
     pub base: String,
     /// What the user stored, JSON.
     pub user: String,
+    /// Whether what is valid of `value` is in force; otherwise an earlier one is, until this one is put right.
+    pub in_force: bool,
     /// Whether it can be changed at all.
     pub writable: bool,
     /// Names this state of the section; opaque.

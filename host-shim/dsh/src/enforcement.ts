@@ -20,6 +20,8 @@ export class Enforcement {
   #stats: () => unknown;
   /** The text that was last looked at. */
   #given: string | undefined;
+  /** The text of which everything valid is in force; none while an earlier one takes its place. */
+  #inForce: string | undefined;
   /** Whether a document without a mistake is in force, and whether the newest has one. */
   #good = false;
   #wrong = false;
@@ -34,6 +36,7 @@ export class Enforcement {
     this.#stored = stored;
     this.#stats = stats;
     this.#say = say;
+    document.isInForce = () => this.#inForce === document.text;
   }
 
   /** Puts the document in force in a limiter that has nothing in force yet. */
@@ -85,6 +88,7 @@ export class Enforcement {
     this.#given = text;
     const { applied, problems } = this.#take(limiter, text);
     this.#wrong = !applied;
+    this.#inForce = applied ? text : undefined;
     if (applied) {
       this.#remember(text);
     } else {
@@ -113,7 +117,10 @@ export class Enforcement {
       if (this.#good) this.#take(limiter, wrong);
     }
     if (this.#good) return 'the last good configuration';
-    if (this.#take(limiter, wrong, true).applied) return 'what is valid of it';
+    if (this.#take(limiter, wrong, true).applied) {
+      this.#inForce = wrong;
+      return 'what is valid of it';
+    }
     return this.#take(limiter, this.#document.row, true).applied ? 'what is valid of the row' : 'nothing of it';
   }
 

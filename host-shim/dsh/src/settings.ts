@@ -79,6 +79,8 @@ export class Document implements Settings {
   readonly ready: Promise<void>;
   /** Called after it changed, or became known. */
   onChange: () => void = () => undefined;
+  /** Whether what is valid of it is in force: whoever enforces it knows. */
+  isInForce: () => boolean = () => false;
   #known = false;
   #setKnown: () => void = () => undefined;
   #row: unknown;
@@ -296,6 +298,7 @@ export class Document implements Settings {
       value: this.text,
       base: toJson(base),
       user: toJson(user),
+      inForce: this.isInForce(),
       writable: service.writable,
       revision: `${epoch}.${revision}`,
     };

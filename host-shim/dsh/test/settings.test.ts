@@ -70,7 +70,7 @@ for (const version of VERSIONS) {
       const { revision, ...section } = await world.settings.read();
       const user = version === '0.1' ? {} : limit(2);
       const base = version === '0.1' ? limit(2) : { limits: [] };
-      assert.deepEqual(section, { value: json(limit(2)), base: json(base), user: json(user), writable: true });
+      assert.deepEqual(section, { value: json(limit(2)), base: json(base), user: json(user), inForce: true, writable: true });
       assert.match(revision ?? '', /^[0-9a-f]{8}\.0$/u);
       assert.equal(world.max, 2);
     });
@@ -273,9 +273,11 @@ for (const version of VERSIONS) {
         assert.match(world.stats.host.problems.map(({ path }) => path).join(), field, name);
         assert.deepEqual(JSON.parse((await world.settings.read()).value), wrong(row), 'and shown as it is');
       }
+      assert.equal((await world.settings.read()).inForce, false);
       await world.change(limit(3));
       assert.equal(world.max, 3);
       assert.deepEqual(world.stats.host.problems, []);
+      assert.equal((await world.settings.read()).inForce, true);
     });
 
     test('a key that nobody knows is told of', async () => {
@@ -373,7 +375,7 @@ suite('settings of dsh 0.1', () => {
     assert.equal(world.max, 1);
     assert.match(world.told, /limits\[1\]\.max: .*"abc".*limits\[2\]\.max: .*-7.*; what is valid of it is in force/u);
     assert.deepEqual(world.stats.host.problems.map(({ path }) => path), ['limits[1].max', 'limits[2].max']);
-    await world.settings.update(json({ maxQueued: 1 }));
+    assert.equal((await world.settings.update(json({ maxQueued: 1 }))).inForce, true, 'as far as it is valid');
     for (const session of ['a', 'b', 'c']) world.read(session);
     await settled();
     assert.deepEqual({ let: world.let, waiting: world.waiting }, { let: ['a'], waiting: 1 }, 'other keys can be changed all the same');

@@ -219,7 +219,7 @@ describe('sessions', () => {
 const NOBODY: Settings = { read: () => assert.fail('read'), update: () => assert.fail('updated') };
 
 describe('settings', () => {
-  const SECTION = { value: '{}', base: '{}', user: '{}', writable: true, revision: 'r' };
+  const SECTION = { value: '{}', base: '{}', user: '{}', inForce: true, writable: true, revision: 'r' };
   const NOWHERE = { get: () => undefined } as unknown as Context;
 
   async function replied(settings: Partial<Settings>, change?: { json: string; revision?: string }): Promise<unknown[]> {

@@ -237,6 +237,8 @@ pub struct Section {
     pub base: String,
     /// What the user stored, JSON.
     pub user: String,
+    /// Whether what is valid of `value` is in force; otherwise an earlier one is, until this one is put right.
+    pub in_force: bool,
     /// Whether it can be changed at all.
     pub writable: bool,
     /// Names this state of it; opaque.
@@ -779,8 +781,8 @@ fn ask(runtime::Ask { id, question }: runtime::Ask) -> Ask {
 }
 
 impl From<Section> for runtime::Section {
-    fn from(Section { value, base, user, writable, revision }: Section) -> Self {
-        Self { value, base, user, writable, revision }
+    fn from(Section { value, base, user, in_force, writable, revision }: Section) -> Self {
+        Self { value, base, user, in_force, writable, revision }
     }
 }
 

@@ -224,7 +224,7 @@ fn bounded_section(result: Result<Section, SettingsError>) -> Result<Section, Se
 }
 
 fn check_section(section: Section) -> Result<Section, SettingsError> {
-    let Section { value, base, user, writable: _, revision } = &section;
+    let Section { value, base, user, in_force: _, writable: _, revision } = &section;
     let size = value.len() + base.len() + user.len() + revision.as_ref().map_or(0, String::len);
     if size > MAX_SECTION_BYTES {
         return Err(SettingsError::Other(Some(format!(
@@ -326,6 +326,7 @@ mod tests {
             value: "x".repeat(MAX_SECTION_BYTES + 1),
             base: String::new(),
             user: String::new(),
+            in_force: true,
             writable: true,
             revision: None,
         };

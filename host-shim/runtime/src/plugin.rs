@@ -14,15 +14,15 @@
 //!
 //! A new text comes from outside, so it is tried first on an instance of its own: one that is refused, or that a component does
 //! not survive, costs nobody anything. What still goes wrong with it at the instance at work is not charged to `maxRestarts`:
-//! three wrong edits of a row must not lift its limits. Nor are faults over requests, or somebody who only looks could lift
-//! them; when there were too many of these, requests are refused for a while instead. What was wrong with the last text is kept for whoever asks, whatever
+//! three wrong edits of a row must not lift its limits. What was wrong with the last text is kept for whoever asks, whatever
 //! is in force instead.
 //!
 //! # Requests
 //!
 //! An instance that is replaced on purpose answers what it was asked before, beside its successor: whoever changes the
 //! configuration by a request is told that it is in force, also where that takes a new instance. One that failed answers
-//! nothing any more; its requests get 503.
+//! nothing any more; its requests get 503. A fault over a request is not charged to `maxRestarts`, or somebody who only looks
+//! could lift the limits; after a few of them requests are refused for a while instead.
 //!
 //! # Order
 //!
@@ -441,7 +441,8 @@ impl Plugin {
         self.out.take_responses()
     }
 
-    /// Puts another component in this one's place. Calls, lines and seniority carry over; open requests get 503.
+    /// Puts another component in this one's place. Calls, lines and seniority carry over; open requests are still
+    /// answered by the old one.
     ///
     /// # Errors
     ///
@@ -734,7 +735,8 @@ impl Plugin {
         self.give_up(now);
     }
 
-    /// The same for a fault that a new configuration brought about: the first attempt under the one in force is free.
+    /// The same for a fault that a new configuration or a request brought about: the first attempt under the one in force is
+    /// free.
     fn recover_uncharged(&mut self, fault: Fault, now: Instant) {
         self.bury_failed(now);
         self.note(fault);

@@ -160,6 +160,7 @@ pub fn section(value: &str) -> Section {
         value: value.into(),
         base: "{}".into(),
         user: value.into(),
+        in_force: true,
         writable: true,
         revision: Some("boot.7".into()),
     }

@@ -220,6 +220,7 @@ fn the_configuration_is_read_and_changed_through_the_hosts_settings() {
         value: value.into(),
         base: "{}".into(),
         user: "{}".into(),
+        in_force: true,
         writable: true,
         revision: Some(revision.into()),
     };
@@ -268,7 +269,14 @@ fn answers_of_the_harness_are_passed_on_however_large_they_are() {
     for filling in ["1", "{}", "\"x\"", "{\"provider\":\"p\",\"model\":\"m\",\"max\":1}"] {
         let read = ask_of(&mut host, Request { path: CONFIG.into(), ..get("") }, |_| {
             let (value, base, user) = (text(filling), text(filling), "{}".into());
-            Answer::Settings(Ok(Section { value, base, user, writable: true, revision: None }))
+            Answer::Settings(Ok(Section {
+                value,
+                base,
+                user,
+                in_force: true,
+                writable: true,
+                revision: None,
+            }))
         });
         assert_eq!(read.status, 200, "{:?}", host.plugin.status().last_error);
         assert_eq!(json(&read)["problems"][0]["path"], "", "it is too long to be in force");
@@ -278,7 +286,9 @@ fn answers_of_the_harness_are_passed_on_however_large_they_are() {
         Question::ListProviders => Answer::Providers(many.clone()),
         _ => Answer::Unavailable,
     });
-    assert_eq!(json(&catalog)["providers"].as_array().map(Vec::len), Some(many.len()));
+    let catalog = json(&catalog);
+    assert_eq!(catalog["providers"].as_array().map(Vec::len), Some(200));
+    assert!(catalog["error"].as_str().is_some_and(|error| error.contains("more than 200")), "{catalog}");
     assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
 }
 
@@ -327,11 +337,18 @@ fn whoever_changes_the_configuration_under_many_calls_is_answered_by_the_instanc
     let changed = limit(1, r#","maxQueued":3000"#);
     host.plugin.configure(&changed, Mode::Strict, host.now).expect("it is valid");
     assert!(host.plugin.take_responses().is_empty());
-    let section =
-        Section { value: changed, base: "{}".into(), user: "{}".into(), writable: true, revision: None };
+    let section = Section {
+        value: changed,
+        base: "{}".into(),
+        user: "{}".into(),
+        in_force: true,
+        writable: true,
+        revision: None,
+    };
     host.plugin.answer(update.id, Answer::Settings(Ok(section)), host.now);
     let responses = host.plugin.take_responses();
     assert_eq!((responses.len(), responses[0].0, responses[0].1.status), (1, id, 200));
+    assert_eq!(json(&responses[0].1)["inForce"], true);
 
     // The other one is still open, and counts as such, until it is answered as well.
     host.plugin.answer(providers.id, Answer::Providers(Vec::new()), host.now);
@@ -389,6 +406,7 @@ fn answers_reach_the_component_as_they_are_given() {
             value: value.into(),
             base: "{}".into(),
             user: "{}".into(),
+            in_force: true,
             writable: true,
             revision: Some("r1".into()),
         };
