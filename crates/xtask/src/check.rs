@@ -22,13 +22,14 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     let mut clippy = cargo(root);
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     checks.push(("lints", clippy));
-    for project in ["host-shim/dsh", "tests/e2e"] {
+    for (what, project) in [
+        ("types of the plugin", "host-shim/dsh"),
+        ("types of the browser half", "web"),
+        ("types of the end-to-end tests", "tests/e2e"),
+    ] {
         let mut tsc = tools.workspace_bin("tsc");
         tsc.args(["--project", project]);
-        checks.push((
-            if project == "tests/e2e" { "types of the end-to-end tests" } else { "types of the plugin" },
-            tsc,
-        ));
+        checks.push((what, tsc));
     }
     let mut generated = tools.node();
     generated.args(["host-shim/node/types.mjs", "--check"]);

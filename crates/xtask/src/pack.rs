@@ -1,4 +1,4 @@
-//! The npm package: plugin, component and addon in one tarball.
+//! The npm package: plugin, browser half, component and addon in one tarball.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,9 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
     let addon = addon::build(root, profile)?;
     let plugin = root.join("host-shim/dsh");
     step("packing", || {
-        shell::quietly(tools.pnpm().args(["--filter", "./host-shim/dsh", "run", "build"]))?;
+        for package in ["./host-shim/dsh", "./web"] {
+            shell::quietly(tools.pnpm().args(["--filter", package, "run", "build"]))?;
+        }
         let stage = root.join("target/package/stage");
         if stage.exists() {
             fs::remove_dir_all(&stage)?;
@@ -25,7 +27,7 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
         let place = |from: PathBuf, to: &str| {
             fs::copy(&from, stage.join(to)).with_context(|| format!("copying {}", from.display())).map(drop)
         };
-        for name in ["package.json", "cordis.patch.yml", "dist/index.js"] {
+        for name in ["package.json", "cordis.patch.yml", "dist/index.js", "dist/client.js"] {
             place(plugin.join(name), name)?;
         }
         place(wasm, "gen-limit.wasm")?;

@@ -24,7 +24,7 @@ pub enum Ring {
     Component,
     /// The runtime library.
     Runtime,
-    /// The addon and the plugin in Node, on real Cordis.
+    /// The addon and the plugin in Node, on real Cordis; what of the settings card needs no page.
     Addon,
     /// A real harness and a model server.
     Dsh,
@@ -95,8 +95,10 @@ impl Ring {
                 let tools = tools::install(root)?;
                 components()?;
                 addon::build(root, addon::Profile::Dev)?;
-                let files = [TEST_TIMEOUT, "host-shim/node/test/*.test.ts", "host-shim/dsh/test/*.test.ts"];
-                node_test(&mut tools.node(), &files)
+                let tests = ["host-shim/node/test", "host-shim/dsh/test", "web/test"];
+                let files = tests.map(|folder| format!("{folder}/*.test.ts"));
+                let [addon, plugin, web] = files.each_ref().map(String::as_str);
+                node_test(&mut tools.node(), &[TEST_TIMEOUT, addon, plugin, web])
             }
             Self::Dsh => {
                 let tools = tools::install(root)?;

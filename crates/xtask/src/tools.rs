@@ -22,12 +22,14 @@ const NODE_PACKAGE: &str = "24";
 const PNPM_PACKAGE: &str = "11";
 
 /// What the JavaScript workspace is made from.
-const MANIFESTS: [&str; 5] = [
+const MANIFESTS: [&str; 7] = [
     "package.json",
     "pnpm-workspace.yaml",
     "pnpm-lock.yaml",
     "host-shim/dsh/package.json",
+    "tests/browser/package.json",
     "tests/e2e/package.json",
+    "web/package.json",
 ];
 
 /// The installed tools.
