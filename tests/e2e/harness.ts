@@ -49,10 +49,16 @@ const rc8: Harness = {
   login: async () => ({}),
 };
 
+/** The files of that executable, unpacked; only from them does it serve its page. */
+const tree = process.env['GEN_LIMIT_DSH_TREE'];
+
 /** From PyPI, a single executable with a Node of its own. */
 const v021: Harness = {
   version: '0.2.1-rc.2',
-  command: [join(root, 'target/tools/dsh-0.2.1-rc.2/deepseek_harness_runtime/runtime/deepseek-harness-sdk-runtime-linux-x64')],
+  command:
+    tree === undefined
+      ? [join(root, 'target/tools/dsh-0.2.1-rc.2/deepseek_harness_runtime/runtime/deepseek-harness-sdk-runtime-linux-x64')]
+      : [process.execPath, join(tree, 'node/runtime-bootstrap.mjs')],
   section: 'gen-limit',
   foreground: false,
   remounts: false,

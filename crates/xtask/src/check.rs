@@ -26,6 +26,7 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
         ("types of the plugin", "host-shim/dsh"),
         ("types of the browser half", "web"),
         ("types of the end-to-end tests", "tests/e2e"),
+        ("types of the browser tests", "tests/browser"),
     ] {
         let mut tsc = tools.workspace_bin("tsc");
         tsc.args(["--project", project]);

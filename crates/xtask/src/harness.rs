@@ -35,6 +35,8 @@ struct Wheel {
     sha256: &'static str,
     /// The folder in it that holds the executables.
     programs: &'static str,
+    /// The one of them that is the harness.
+    program: &'static str,
 }
 
 /// All versions the product is tested on, the oldest first.
@@ -46,6 +48,7 @@ pub const ALL: [Harness; 2] = [
             requirement: "deepseek-harness-runtime-bin==0.2.1rc2",
             sha256: "0a0a4eb85a22cd9339972e6a5ced77a27ec791353a5b220e3e10b8cdbbdeca39",
             programs: "deepseek_harness_runtime/runtime",
+            program: "deepseek-harness-sdk-runtime-linux-x64",
         }),
     },
 ];
@@ -70,10 +73,20 @@ impl Harness {
         }
     }
 
+    /// The single executable that it is, if it is one.
+    pub fn executable(self, root: &Path) -> Option<PathBuf> {
+        self.wheel.map(|wheel| self.home(root).join(wheel.programs).join(wheel.program))
+    }
+
+    /// Where what is fetched of it lies.
+    fn home(self, root: &Path) -> PathBuf {
+        root.join("target/tools").join(format!("dsh-{}", self.version))
+    }
+
     /// Fetches it if it is not there; an error says why it cannot be had.
     pub fn install(self, root: &Path) -> anyhow::Result<()> {
         let Some(wheel) = self.wheel else { return Ok(()) };
-        let home = root.join("target/tools").join(format!("dsh-{}", self.version));
+        let home = self.home(root);
         if home.exists() {
             return Ok(());
         }

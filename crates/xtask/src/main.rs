@@ -4,6 +4,7 @@
 //! enough. Progress goes to stderr; what a task answers goes to stdout.
 
 mod addon;
+mod browser;
 mod cases;
 mod check;
 mod component;
@@ -34,8 +35,8 @@ Usage: cargo xtask <task>
   pack [--release]       build target/package/creait-dsh-gen-limit.tgz
   demo [options]         a fan-out in a real harness, drawn live (--help lists the options);
                          --harness VERSION: on that one instead of the oldest
-  test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh, api;
-                         by name only: slow, which takes 12 minutes
+  test [--ring NAME]     all test rings, or one: limiter, component, runtime, addon, dsh, api,
+                         browser; by name only: slow, which takes 12 minutes
                          GEN_LIMIT_HARNESS=VERSION: those in a harness on that one alone
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   check                  formatting, lints, types, generated files

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::bail;
 
+use crate::browser::Browser;
 use crate::cases::Cases;
 use crate::harness::{self, Harness};
 use crate::tools::Tools;
@@ -30,15 +31,26 @@ pub enum Ring {
     Dsh,
     /// The routes in a real harness against their description, by Schemathesis.
     Api,
+    /// The settings card in a real browser, on a real harness.
+    Browser,
     /// What takes minutes because the world's own times are waited for. Runs only by name.
     Slow,
 }
 
 /// The rings that run when none is named, in their order.
-pub const ALL: [Ring; 6] = [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh, Ring::Api];
+pub const ALL: [Ring; 7] =
+    [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh, Ring::Api, Ring::Browser];
 
-const NAMED: [Ring; 7] =
-    [Ring::Limiter, Ring::Component, Ring::Runtime, Ring::Addon, Ring::Dsh, Ring::Api, Ring::Slow];
+const NAMED: [Ring; 8] = [
+    Ring::Limiter,
+    Ring::Component,
+    Ring::Runtime,
+    Ring::Addon,
+    Ring::Dsh,
+    Ring::Api,
+    Ring::Browser,
+    Ring::Slow,
+];
 
 /// How long one test of Node's may take.
 const TEST_TIMEOUT: &str = "--test-timeout=240000";
@@ -64,6 +76,7 @@ impl Ring {
             Self::Addon => "addon",
             Self::Dsh => "dsh",
             Self::Api => "api",
+            Self::Browser => "browser",
             Self::Slow => "slow",
         }
     }
@@ -71,7 +84,7 @@ impl Ring {
     fn missing(self, root: &Path) -> Option<String> {
         match self {
             Self::Limiter | Self::Component | Self::Runtime => None,
-            Self::Addon | Self::Dsh | Self::Api | Self::Slow => tools::missing(root),
+            Self::Addon | Self::Dsh | Self::Api | Self::Browser | Self::Slow => tools::missing(root),
         }
     }
 
@@ -106,13 +119,31 @@ impl Ring {
                 pack::build(root, addon::Profile::Dev)?;
                 // Each file keeps a harness or two running; more at once only wait for the processor.
                 let files = [TEST_TIMEOUT, "--test-concurrency=3", "tests/e2e/*.test.ts"];
-                on_each_harness(root, &tools, &files, skipped)
+                on_each_harness(root, &tools, &files, skipped, |_, _| Ok(()))
             }
             Self::Slow => {
                 let tools = tools::install(root)?;
                 pack::build(root, addon::Profile::Dev)?;
                 let files = ["--test-timeout=900000", "tests/e2e/slow/*.test.ts"];
-                on_each_harness(root, &tools, &files, skipped)
+                on_each_harness(root, &tools, &files, skipped, |_, _| Ok(()))
+            }
+            Self::Browser => {
+                let browser = match Browser::find(root) {
+                    Ok(browser) => browser,
+                    Err(why) => {
+                        skipped.push(format!("{}: {why:#}", self.name()));
+                        return Ok(Count::default());
+                    }
+                };
+                let tools = tools::install(root)?;
+                components()?;
+                pack::build(root, addon::Profile::Dev)?;
+                let tell = |harness, tests: &mut Command| browser.tell(root, &tools, harness, tests);
+                let pages = [TEST_TIMEOUT, "--test-concurrency=2", "tests/browser/*.test.ts"];
+                let total = on_each_harness(root, &tools, &pages, skipped, tell)?;
+                // What is measured has the machine for itself.
+                let load = [TEST_TIMEOUT, "--test-concurrency=1", "tests/browser/load/*.test.ts"];
+                Ok(total.and(on_each_harness(root, &tools, &load, skipped, tell)?))
             }
             Self::Api => {
                 let schemathesis = match schemathesis::install(root) {
@@ -199,26 +230,31 @@ fn one(command: &mut Command) -> anyhow::Result<Count> {
     Ok(Count { passed: u64::from(succeeded), failed: u64::from(!succeeded) })
 }
 
-/// Runs end-to-end tests on every harness that can be had, and sets what became of them side by side.
+/// Runs end-to-end tests on every harness that can be had, and sets what became of them side by side. `tell` tells a test
+/// process of what it needs besides; an error of it says why that harness cannot be had.
 fn on_each_harness(
     root: &Path,
     tools: &Tools,
     what: &[&str],
     skipped: &mut Vec<String>,
+    tell: impl Fn(Harness, &mut Command) -> anyhow::Result<()>,
 ) -> anyhow::Result<Count> {
     let mut total = Count::default();
     let mut cases = Cases::default();
     for harness in Harness::wanted()? {
         let version = harness.version;
-        if let Err(why) = harness.install(root) {
-            skipped.push(format!("dsh-{version}: {why:#}"));
+        let mut node = tools.node();
+        node.env(harness::VARIABLE, version);
+        if let Err(why) = harness.install(root).and_then(|()| tell(harness, &mut node)) {
+            let line = format!("dsh-{version}: {why:#}");
+            if !skipped.contains(&line) {
+                skipped.push(line);
+            }
             continue;
         }
         println!("── on dsh {version}");
         let report = root.join("target/e2e").join(format!("cases-{version}.tsv"));
         fs::create_dir_all(root.join("target/e2e"))?;
-        let mut node = tools.node();
-        node.env(harness::VARIABLE, version);
         let reporters = [
             "--test-reporter-destination=stdout".to_owned(),
             "--test-reporter=./tests/e2e/cases.ts".to_owned(),
@@ -315,7 +351,7 @@ mod tests {
         for ring in NAMED {
             assert_eq!(Ring::named(ring.name())?, ring);
         }
-        assert!(Ring::named("browser").is_err());
+        assert!(Ring::named("browsers").is_err());
         Ok(())
     }
 }
