@@ -1,0 +1,405 @@
+/** The limits, one row each, with what goes on there now. */
+import { memo, useState } from 'react';
+import type { Catalog, Group, Limit, Problem, Route, ScopeStats, Section } from './api.ts';
+import { Choice } from './Choice.tsx';
+import { placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
+import { catalog, edits, stats, usePending, usePolled } from './live.ts';
+import { Meter } from './Meter.tsx';
+import { Numeral } from './Numeral.tsx';
+import { recall, remember } from './paused.ts';
+import { Picker, type Option } from './Picker.tsx';
+import { isOffered, optionOf, optionsOf, routeOfText } from './offers.ts';
+import { nameOf, routeOf, scopeOfGroup, scopeOfLimit, textOf, type Scope } from './scopes.ts';
+import { Button, Input } from './ui.tsx';
+import { about, integer } from './units.ts';
+import { Unsaved } from './Unsaved.tsx';
+import { counted, type Translate } from './words/index.ts';
+
+const MOST = 4_294_967_295;
+
+type Mode = 'limited' | 'unlimited' | 'paused';
+
+export function Limits({ section, disabled, t }: { readonly section: Section; readonly disabled: boolean; readonly t: Translate }) {
+  const { value: now } = usePolled(stats);
+  const { value: offers, failure } = usePolled(catalog);
+  const pending = usePending();
+  const scopes = new Map((now?.scopes ?? []).map((scope) => [scope.scope, scope]));
+  const limits = shown('limits', section, pending);
+  const groups = shown('groups', section, pending);
+  const rows = [...limits, ...groups];
+  return (
+    <section className="gl-part" aria-labelledby="gl-limits">
+      <h3 id="gl-limits">{t('limits.title')}</h3>
+      <ul className="gl-rows" aria-labelledby="gl-limits">
+        {rows.map(({ list, key, row, gone, problems }) => (
+          <LimitRow
+            key={placeOf({ in: list, key })}
+            list={list}
+            rowKey={key}
+            row={row}
+            gone={gone}
+            problems={problems}
+            now={scopes.get(key)}
+            pending={pending.get(placeOf({ in: list, key }))}
+            offers={offers}
+            disabled={disabled}
+            t={t}
+          />
+        ))}
+      </ul>
+      {rows.length === 0 && <p className="gl-note">{t('limits.none')}</p>}
+      <Add taken={new Set(rows.filter(({ gone }) => !gone).map(({ key }) => key))} offers={offers} disabled={disabled} t={t} />
+      {failure !== undefined && <p className="gl-note gl-error" role="alert">{t('limits.catalogFailed', { error: failure.message })}</p>}
+      {offers?.error !== undefined && <p className="gl-note gl-error">{t('limits.catalogFailed', { error: offers.error })}</p>}
+      {offers?.providers.map(({ id, error }) => error !== undefined && (
+        <p key={id} className="gl-note">{t('limits.providerFailed', { provider: id, error })}</p>
+      ))}
+    </section>
+  );
+}
+
+interface Shown {
+  readonly list: List;
+  readonly key: string;
+  readonly row: Limit | Group;
+  /** It is being removed. */
+  readonly gone: boolean;
+  readonly problems: readonly Problem[];
+}
+
+/** What a person is to see: what is stored, as it will be once all edits are. */
+function shown(list: List, section: Section, pending: ReadonlyMap<string, Pending>): readonly Shown[] {
+  const rows = rowsOf(list, section.value);
+  const edited = rows.map(({ key, row, index }) => {
+    const found = pending.get(placeOf({ in: list, key }));
+    const want = found === undefined || found.state === 'conflict' ? row : found.edit.want;
+    const problems = problemsAt(section.problems, list, index);
+    return { list, key, row: (want ?? row) as Limit | Group, gone: want === undefined, problems };
+  });
+  const keys = new Set(rows.map(({ key }) => key));
+  const added = [...pending.values()].flatMap(({ edit }) =>
+    edit.in !== list || keys.has(edit.key) ? [] : [{ list, key: edit.key, row: (edit.want ?? edit.seen) as Limit | Group, gone: edit.want === undefined, problems: [] }]);
+  return [...edited, ...added];
+}
+
+interface LimitRowProps {
+  readonly list: List;
+  readonly rowKey: string;
+  readonly row: Limit | Group;
+  readonly gone: boolean;
+  readonly problems: readonly Problem[];
+  readonly now: ScopeStats | undefined;
+  readonly pending: Pending | undefined;
+  readonly offers: Catalog | undefined;
+  readonly disabled: boolean;
+  readonly t: Translate;
+}
+
+const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now, pending, offers, disabled, t }: LimitRowProps) {
+  /** A number is being written where there was none: with what it begins. */
+  const [begin, setBegin] = useState<string>();
+  const scope = list === 'limits' ? scopeOfLimit(row as Limit) : scopeOfGroup(row as Group);
+  const name = scope === undefined ? JSON.stringify(row) : nameOf(scope, t);
+  const max = Number.isInteger(row.max) ? row.max : undefined;
+  const mode: Mode = begin !== undefined || max === undefined || max > 0 ? 'limited' : max === 0 ? 'paused' : 'unlimited';
+
+  const put = (want: Limit | Group | undefined, seen: Limit | Group = row): void => {
+    setBegin(undefined);
+    edits.submit({ in: list, key: rowKey, seen, want });
+  };
+  const set = (value: number, seen = row): void => {
+    if (value === 0 && max !== undefined && max > 0) remember(rowKey, max);
+    put({ ...row, max: value }, seen);
+  };
+  const resume = (): void => {
+    const before = recall(rowKey);
+    if (before === undefined) setBegin('');
+    else set(before);
+  };
+  const choose = (chosen: Mode): void => {
+    if (chosen === 'paused') set(0);
+    else if (chosen === 'unlimited') set(-1);
+    else setBegin(String(recall(rowKey) ?? ''));
+  };
+
+  return (
+    <li className="gl-row" data-gone={gone || undefined} data-scope={rowKey}>
+      <div className="gl-line">
+        <div className="gl-text">
+          <span className="gl-name">{name}</span>
+          <Live now={now} max={max} t={t} />
+          <Marks row={row} scope={scope} problems={problems} offers={offers} t={t} />
+        </div>
+        <div className="gl-controls">
+          <Choice<Mode>
+            label={t('limits.mode', { scope: name })}
+            value={mode}
+            options={(['limited', 'unlimited', 'paused'] as const).map((key) => ({ key, text: t(`limits.mode.${key}`) }))}
+            disabled={disabled || gone}
+            onChoose={choose}
+          />
+          {mode === 'limited' && (
+            <Numeral<Limit | Group>
+              // A box that begins with something of its own is another box.
+              key={begin === undefined ? 'stored' : 'new'}
+              label={t('limits.max', { scope: name })}
+              value={row}
+              write={({ max }) => (typeof max === 'number' ? String(max) : JSON.stringify(max) ?? '')}
+              read={(text) => {
+                const value = integer(text, 1, MOST);
+                return value === undefined ? undefined : { ...row, max: value };
+              }}
+              wrong={t('limits.max.wrong')}
+              unsaved={t('limits.max.unsaved')}
+              begin={begin}
+              disabled={disabled || gone}
+              onFinish={put}
+              onLeave={() => setBegin(undefined)}
+            />
+          )}
+          {mode === 'paused'
+            ? <Button disabled={disabled || gone} aria-label={t('limits.resumeOf', { scope: name })} onClick={resume}>{t('limits.resume')}</Button>
+            : <Button disabled={disabled || gone} aria-label={t('limits.pauseOf', { scope: name })} onClick={() => set(0)}>{t('limits.pause')}</Button>}
+          <Button disabled={disabled || gone} aria-label={t('limits.removeOf', { scope: name })} onClick={() => put(undefined)}>{t('limits.remove')}</Button>
+        </div>
+      </div>
+      {list === 'groups' && <Routes group={row as Group} name={name} offers={offers} disabled={disabled || gone} onChange={(routes) => put({ ...row, routes } as Group)} t={t} />}
+      {problems.map(({ path, message }) => <p key={path} className="gl-note gl-error">{path}: {message}</p>)}
+      <Unsaved pending={pending} say={(value) => sayRow(value, t)} t={t} />
+    </li>
+  );
+});
+
+/** What goes on there. */
+function Live({ now, max, t }: { readonly now: ScopeStats | undefined; readonly max: number | undefined; readonly t: Translate }) {
+  const occupancy = now?.occupancy ?? 0;
+  const limited = max !== undefined && max >= 0;
+  const running = limited ? t('limits.occupancy', { occupancy, max }) : t('limits.running', { occupancy });
+  return (
+    <span className="gl-live">
+      {limited && <Meter occupancy={occupancy} max={max} label={running} />}
+      <span>{running}</span>
+      {now !== undefined && now.waiting > 0 && <span>{counted(t, 'limits.waiting', now.waiting)}</span>}
+      {now !== undefined && now.waiting > 0 && now.oldestWaitMs !== null && <span>{t('limits.oldest', { time: about(now.oldestWaitMs, t) })}</span>}
+    </span>
+  );
+}
+
+/** What is particular about a row. */
+function Marks({ row, scope, problems, offers, t }: Pick<LimitRowProps, 'row' | 'problems' | 'offers' | 't'> & { readonly scope: Scope | undefined }) {
+  const marks = [
+    ...(problems.length > 0 ? [t('limits.invalid')] : []),
+    ...(scope !== undefined && !isOffered(scope, offers) ? [t('limits.notOffered')] : []),
+    ...(row.countBy === 'stream' ? [t('limits.perStream')] : []),
+    ...(typeof row.pool === 'string' ? [t('limits.pool', { pool: row.pool })] : []),
+  ];
+  return marks.length === 0 ? null : <span className="gl-marks">{marks.map((mark) => <span key={mark} className="gl-mark">{mark}</span>)}</span>;
+}
+
+function sayRow(value: unknown, t: Translate): string {
+  const max = (value as Partial<Limit> | null)?.max;
+  if (max === -1) return t('limits.mode.unlimited');
+  if (max === 0) return t('limits.mode.paused');
+  return typeof max === 'number' ? String(max) : JSON.stringify(value);
+}
+
+interface RoutesProps {
+  readonly group: Group;
+  readonly name: string;
+  readonly offers: Catalog | undefined;
+  readonly disabled: boolean;
+  readonly onChange: (routes: readonly Route[]) => void;
+  readonly t: Translate;
+}
+
+/** The routes of a group. */
+function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
+  const routes = Array.isArray(group.routes) ? group.routes : [];
+  const keys = new Set(routes.map((route) => keyOfRoute(route)));
+  return (
+    <details className="gl-routes">
+      <summary>{t('limits.routes')} · {routes.length}</summary>
+      <ul aria-label={t('limits.routesOf', { scope: name })}>
+        {routes.map((route, index) => {
+          const text = nameOfRoute(route, t);
+          return (
+            <li key={keyOfRoute(route)}>
+              <span>{text}</span>
+              <Button
+                disabled={disabled || routes.length === 1}
+                aria-label={t('limits.route.remove', { route: text, scope: name })}
+                onClick={() => onChange(routes.toSpliced(index, 1))}
+              >
+                {t('limits.remove')}
+              </Button>
+            </li>
+          );
+        })}
+      </ul>
+      {!disabled && <RoutePicker label={t('limits.route.add', { scope: name })} taken={keys} offers={offers} onPick={(route) => onChange([...routes, route])} t={t} />}
+    </details>
+  );
+}
+
+interface RoutePickerProps {
+  readonly label: string;
+  readonly taken: ReadonlySet<string>;
+  readonly offers: Catalog | undefined;
+  readonly onPick: (route: Route) => void;
+  readonly t: Translate;
+}
+
+/** Finds a route, or all routes of a provider. */
+function RoutePicker({ label, taken, offers, onPick, t }: RoutePickerProps) {
+  return (
+    <Picker<Scope>
+      label={label}
+      placeholder={t('limits.add.find')}
+      none={t('limits.add.none')}
+      options={optionsOf(offers, t).filter(({ key, value }) => value.kind !== 'everything' && !taken.has(key))}
+      custom={customOption(taken, t)}
+      t={t}
+      onPick={(scope) => scope.kind !== 'group' && onPick(routeOf(scope))}
+    />
+  );
+}
+
+/** What a person writes who means a route that is not offered now. */
+function customOption(taken: ReadonlySet<string>, t: Translate): (text: string) => Option<Scope> | undefined {
+  return (text) => {
+    const scope = routeOfText(text);
+    if (scope === undefined || taken.has(textOf(scope))) return undefined;
+    return { ...optionOf(scope, t), text: t('limits.add.custom', { route: nameOf(scope, t) }) };
+  };
+}
+
+function keyOfRoute(route: Route): string {
+  const scope = scopeOfLimit(route as Partial<Limit>);
+  return scope === undefined ? JSON.stringify(route) : textOf(scope);
+}
+
+function nameOfRoute(route: Route, t: Translate): string {
+  const scope = scopeOfLimit(route as Partial<Limit>);
+  return scope === undefined ? JSON.stringify(route) : nameOf(scope, t);
+}
+
+interface AddProps {
+  /** What has a limit already. */
+  readonly taken: ReadonlySet<string>;
+  readonly offers: Catalog | undefined;
+  readonly disabled: boolean;
+  readonly t: Translate;
+}
+
+/** Adds a limit, or a group. */
+function Add({ taken, offers, disabled, t }: AddProps) {
+  const [adding, setAdding] = useState<List>();
+  const done = (): void => setAdding(undefined);
+  if (adding === 'limits') return <AddLimit taken={taken} offers={offers} onDone={done} t={t} />;
+  if (adding === 'groups') return <AddGroup taken={taken} offers={offers} onDone={done} t={t} />;
+  return (
+    <div className="gl-actions">
+      <Button disabled={disabled} onClick={() => setAdding('limits')}>{t('limits.add')}</Button>
+      <Button disabled={disabled} onClick={() => setAdding('groups')}>{t('limits.add.group')}</Button>
+    </div>
+  );
+}
+
+type AdderProps = Omit<AddProps, 'disabled'> & { readonly onDone: () => void };
+
+function AddLimit({ taken, offers, onDone, t }: AdderProps) {
+  const [scope, setScope] = useState<Scope>();
+  const [max, setMax] = useState('1');
+  const value = integer(max, 1, MOST);
+  const key = scope === undefined ? undefined : textOf(scope);
+  const isTaken = key !== undefined && taken.has(key);
+  const add = (): void => {
+    if (scope === undefined || scope.kind === 'group' || key === undefined || value === undefined || isTaken) return;
+    edits.submit({ in: 'limits', key, seen: undefined, want: { ...routeOf(scope), max: value } });
+    onDone();
+  };
+  return (
+    <div className="gl-add" role="group" aria-label={t('limits.add')}>
+      {scope === undefined
+        ? (
+          <Picker<Scope>
+            label={t('limits.add.what')}
+            placeholder={t('limits.add.find')}
+            none={t('limits.add.none')}
+            options={optionsOf(offers, t).filter(({ key }) => !taken.has(key))}
+            custom={customOption(taken, t)}
+            t={t}
+            autoFocus
+            onPick={setScope}
+          />
+        )
+        : <Button aria-label={`${t('limits.add.what')}: ${nameOf(scope, t)}`} onClick={() => setScope(undefined)}>{nameOf(scope, t)}</Button>}
+      <Max text={max} onChange={setMax} onEnter={add} t={t} />
+      <Button variant="primary" disabled={scope === undefined || value === undefined || isTaken} onClick={add}>{t('limits.add.save')}</Button>
+      <Button onClick={onDone}>{t('limits.add.cancel')}</Button>
+      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.taken')}</p>}
+    </div>
+  );
+}
+
+function AddGroup({ taken, offers, onDone, t }: AdderProps) {
+  const [name, setName] = useState('');
+  const [routes, setRoutes] = useState<readonly Route[]>([]);
+  const [max, setMax] = useState('1');
+  const value = integer(max, 1, MOST);
+  const scope = scopeOfGroup({ name });
+  const key = scope === undefined ? undefined : textOf(scope);
+  const isTaken = key !== undefined && taken.has(key);
+  const add = (): void => {
+    if (key === undefined || value === undefined || isTaken || routes.length === 0) return;
+    edits.submit({ in: 'groups', key, seen: undefined, want: { name: name.trim(), routes, max: value } });
+    onDone();
+  };
+  return (
+    <div className="gl-add" role="group" aria-label={t('limits.add.group')}>
+      <Input aria-label={t('limits.add.groupName')} placeholder={t('limits.add.groupName')} autoComplete="off" autoFocus value={name} onChange={(event) => setName(event.target.value)} />
+      <Max text={max} onChange={setMax} onEnter={add} t={t} />
+      <ul className="gl-chosen" aria-label={t('limits.add.groupRoutes')}>
+        {routes.map((route, index) => {
+          const text = nameOfRoute(route, t);
+          return (
+            <li key={keyOfRoute(route)}>
+              <span>{text}</span>
+              <Button aria-label={t('limits.route.remove', { route: text, scope: name })} onClick={() => setRoutes(routes.toSpliced(index, 1))}>{t('limits.remove')}</Button>
+            </li>
+          );
+        })}
+      </ul>
+      <RoutePicker label={t('limits.add.groupRoutes')} taken={new Set(routes.map(keyOfRoute))} offers={offers} onPick={(route) => setRoutes([...routes, route])} t={t} />
+      <Button variant="primary" disabled={key === undefined || value === undefined || isTaken || routes.length === 0} onClick={add}>{t('limits.add.save')}</Button>
+      <Button onClick={onDone}>{t('limits.add.cancel')}</Button>
+      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.groupTaken')}</p>}
+    </div>
+  );
+}
+
+interface MaxProps {
+  readonly text: string;
+  readonly onChange: (text: string) => void;
+  readonly onEnter: () => void;
+  readonly t: Translate;
+}
+
+/** The number of a row that is not there yet. */
+function Max({ text, onChange, onEnter, t }: MaxProps) {
+  const isWrong = integer(text, 1, MOST) === undefined;
+  return (
+    <span className="gl-numeral">
+      <Input
+        aria-label={t('limits.add.max')}
+        aria-invalid={isWrong || undefined}
+        inputMode="numeric"
+        autoComplete="off"
+        value={text}
+        onChange={(event) => onChange(event.target.value)}
+        onKeyDown={(event) => event.key === 'Enter' && onEnter()}
+      />
+      {isWrong && <span className="gl-note gl-error" role="alert">{t('limits.max.wrong')}</span>}
+    </span>
+  );
+}

@@ -1,0 +1,47 @@
+/** What all mounted views of the card share: one poller of each kind, and what was seen since the page was opened. */
+import { useSyncExternalStore } from 'react';
+import { change, read, type Catalog, type Section, type Stats, type Unavailable } from './api.ts';
+import { Edits, type Pending } from './edits.ts';
+import { Poller, type Polled } from './poller.ts';
+import { History } from './history.ts';
+
+const history = new History();
+
+export const stats = new Poller<Stats>(async (signal) => {
+  const answer = await read.stats(signal);
+  history.note(answer, Date.now());
+  return answer;
+}, 1_000);
+
+/** Changes by other pages and in files are seen after this time, too. */
+export const config = new Poller<Section | Unavailable>((signal) => read.config(signal), 3_000);
+
+export const catalog = new Poller<Catalog>((signal) => read.catalog(signal), 30_000);
+
+/** What is changed and not stored yet. */
+export const edits = new Edits({
+  section: () => sectionOf(config.get()),
+  know: config.set,
+  write: change,
+});
+
+/** The settings, where there are any. */
+export function sectionOf({ value }: Polled<Section | Unavailable>): Section | undefined {
+  return value?.status === 'ok' ? value : undefined;
+}
+
+/** Follows what is not stored, by its place. */
+export function usePending(): ReadonlyMap<string, Pending> {
+  return useSyncExternalStore(edits.subscribe, edits.get);
+}
+
+/** Follows a poller while mounted. */
+export function usePolled<T>(poller: Poller<T>): Polled<T> {
+  return useSyncExternalStore(poller.subscribe, poller.get);
+}
+
+/** What was seen of occupancy and line, the oldest first; a new object with every answer of `stats`. */
+export function useHistory(): History {
+  usePolled(stats);
+  return history;
+}
