@@ -1,0 +1,68 @@
+/** What of a session waits, told above its composer. */
+import type { Stats, Waiter } from './api.ts';
+import { grouped, reason } from './lines.ts';
+import { about } from './units.ts';
+import { counted, ordinal, type Translate } from './words/index.ts';
+
+/** What is told. */
+export interface Told {
+  /** The row: what changes each second, too. */
+  readonly text: string;
+  /** What is said when it begins: nothing that changes while one waits. */
+  readonly announced: string;
+  /** Why, in a sentence. */
+  readonly why: string;
+}
+
+/** What of a session waits, by the stats of it and of what it spawned; nothing where nothing does. */
+export function told(session: string, { waiters = [], scopes = [] }: Stats, t: Translate): Told | undefined {
+  // The oldest come first.
+  const own = waiters.find((waiter) => isOwn(waiter, session));
+  const spawned = mostOf(waiters.filter((waiter) => !isOwn(waiter, session)));
+  const parts: string[] = [];
+  const announced: string[] = [];
+  let why = '';
+  if (own !== undefined) {
+    const max = scopes.find(({ scope }) => scope === own.blockedBy?.scope)?.max;
+    const route = routeOf(own);
+    parts.push(t('dock.waiting', { route }), t('dock.position', { ordinal: ordinal(t, own.position) }), about(own.waitedMs, t), ...block(own, max, t));
+    announced.push(t('dock.waiting', { route }));
+    why = reason(own, max, t);
+  }
+  if (spawned !== undefined) {
+    const { route, count, more } = spawned;
+    const text = counted(t, 'dock.children', count, { n: grouped(count), route });
+    parts.push(more === 0 ? text : t('dock.more', { text, n: grouped(more) }));
+    announced.push(t('dock.children.begin', { route }));
+  }
+  return parts.length === 0 ? undefined : { text: parts.join(' · '), announced: announced.join(' · '), why };
+}
+
+function isOwn({ kind, session }: Waiter, own: string): boolean {
+  return kind === 'stream' && session === own;
+}
+
+/** What blocks, in a few words. */
+function block({ blockedBy }: Waiter, max: number | undefined, t: Translate): readonly string[] {
+  if (blockedBy === null) return [];
+  if (max === 0 || blockedBy.why === 'paused') return [t('dock.paused')];
+  if (blockedBy.why !== 'full') return [t(BLOCKS[blockedBy.why])];
+  return max === undefined || max < 0 ? [] : [t('dock.limit', { max: grouped(max) })];
+}
+
+const BLOCKS = { pool: 'dock.pool', credits: 'dock.credits', kept: 'dock.kept' } as const;
+
+function routeOf({ provider, model }: Waiter): string {
+  return `${provider}/${model}`;
+}
+
+/** The route that most wait for, how many do, and how many more wait for others. */
+function mostOf(waiters: readonly Waiter[]): { readonly route: string; readonly count: number; readonly more: number } | undefined {
+  const counts = new Map<string, number>();
+  for (const waiter of waiters) counts.set(routeOf(waiter), (counts.get(routeOf(waiter)) ?? 0) + 1);
+  let most: readonly [route: string, count: number] | undefined;
+  for (const entry of counts) {
+    if (most === undefined || entry[1] > most[1]) most = entry;
+  }
+  return most === undefined ? undefined : { route: most[0], count: most[1], more: waiters.length - most[1] };
+}
