@@ -1,17 +1,27 @@
 //! What the host lends, as the routes see it.
 
+use std::cell::RefCell;
+
 use limiter::Limiter;
-use routes::{Host, Model, Section, SessionInfo, SettingsError};
+use routes::{Host, Kin, Model, Section, SessionInfo, SettingsError};
 
 use crate::bindings::dsh::plugin::log::{Level, log};
 use crate::bindings::dsh::plugin::{models, sessions, settings};
 use crate::gate;
+
+thread_local! {
+    static KIN: RefCell<Kin> = RefCell::default();
+}
 
 pub struct Lent;
 
 impl Host for Lent {
     fn look<R>(&self, at: impl FnOnce(&Limiter) -> R) -> R {
         gate::look(at)
+    }
+
+    fn kin<R>(&self, at: impl FnOnce(&mut Kin, &Limiter) -> R) -> R {
+        KIN.with_borrow_mut(|kin| gate::look(|limiter| at(kin, limiter)))
     }
 
     fn warn(&self, line: &str) {

@@ -1,5 +1,7 @@
 //! What can be seen from outside. Reading changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::call::{CallId, Instant, Reason};
@@ -89,6 +91,8 @@ impl Observed {
 pub struct StatsQuery {
     /// Only holders and waiters of this scope (its text).
     pub scope: Option<String>,
+    /// Only holders and waiters of these sessions, and only the routes and scopes that those are in.
+    pub sessions: Option<BTreeSet<String>>,
     /// How many of each kind to leave out at the front.
     pub offset: usize,
 }
@@ -311,8 +315,7 @@ pub struct WaiterStats {
     pub position: u32,
     /// How long it has waited, in milliseconds.
     pub waited_ms: u64,
-    /// The scope that blocks it, and how: `full`, `paused`, `pool`, `credits` (spawns already let through) or `kept`
-    /// (its last free seat is kept for an older waiter).
+    /// The scope that blocks it, how, and the numbers of that scope.
     pub blocked_by: Option<Blocked>,
 }
 
@@ -321,6 +324,11 @@ pub struct WaiterStats {
 pub struct Blocked {
     /// The scope's text.
     pub scope: String,
-    /// How it blocks.
+    /// How it blocks: `full`, `paused`, `pool`, `credits` (spawns already let through) or `kept` (its last free seat is kept
+    /// for an older waiter).
     pub why: &'static str,
+    /// Its limit of now; of a pooled scope, what its pool allows.
+    pub limit: u32,
+    /// Seats held in it.
+    pub occupancy: u32,
 }

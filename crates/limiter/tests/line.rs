@@ -678,8 +678,9 @@ fn stats_name_who_holds_who_waits_and_what_blocks() {
     let positions: Vec<_> =
         stats.waiters.iter().map(|w| (w.session.as_deref(), w.position, w.waited_ms)).collect();
     assert_eq!(positions, [(Some("first"), 1, 10), (Some("second"), 2, 0)]);
-    let blocked = stats.waiters[0].blocked_by.as_ref().map(|b| (b.scope.as_str(), b.why));
-    assert_eq!(blocked, Some(("p/m", "full")));
+    let blocked = stats.waiters[0].blocked_by.as_ref();
+    let blocked = blocked.map(|b| (b.scope.as_str(), b.why, b.limit, b.occupancy));
+    assert_eq!(blocked, Some(("p/m", "full", 1, 1)));
 }
 
 #[test]
@@ -689,13 +690,50 @@ fn stats_are_paged_and_counts_stay_whole() {
     for n in 0..1_200 {
         desk.call(&format!("w{n}"));
     }
-    let page = |offset| desk.limiter.stats(&StatsQuery { scope: Some("p/m".into()), offset }, desk.now);
+    let page = |offset| {
+        desk.limiter
+            .stats(&StatsQuery { scope: Some("p/m".into()), offset, ..StatsQuery::default() }, desk.now)
+    };
     let (first, last) = (page(0), page(1_000));
     assert_eq!((first.waiters.len(), first.truncated, first.waiters_total), (500, true, 1_200));
     assert_eq!((last.waiters.len(), last.truncated, last.waiters[0].position), (200, false, 1_001));
     assert_eq!(first.scopes.iter().find(|s| s.scope == "p/m").map(|s| s.waiting), Some(1_200));
-    let elsewhere = desk.limiter.stats(&StatsQuery { scope: Some("q/m".into()), offset: 0 }, desk.now);
+    let nobody = StatsQuery { scope: Some("q/m".into()), ..StatsQuery::default() };
+    let elsewhere = desk.limiter.stats(&nobody, desk.now);
     assert_eq!((elsewhere.holders.len(), elsewhere.waiters.len()), (0, 0));
+}
+
+#[test]
+fn of_some_sessions_stats_tell_those_alone_and_their_true_position() {
+    let config = r#"{"limits":[{"provider":"p","model":"m","max":1},{"provider":"q","model":"*","max":1},{"provider":"idle","model":"*","max":1}],"maxQueued":3000}"#;
+    let mut desk = Desk::new(config);
+    desk.call("holder");
+    desk.call_on("q/m", "elsewhere");
+    for n in 0..1_200 {
+        desk.call(&format!("w{n:04}"));
+    }
+    let of = |names: &[&str], offset| {
+        let sessions = Some(names.iter().map(|&name| name.to_owned()).collect());
+        desk.limiter.stats(&StatsQuery { sessions, offset, ..StatsQuery::default() }, desk.now)
+    };
+    let stats = of(&["holder", "w0700", "w1199", "unheard-of"], 0);
+    let waiters: Vec<_> = stats.waiters.iter().map(|w| (w.session.as_deref(), w.position)).collect();
+    assert_eq!(waiters, [(Some("w0700"), 701), (Some("w1199"), 1_200)]);
+    assert_eq!((stats.holders.len(), stats.waiters_total, stats.truncated), (1, 2, false));
+    assert_eq!(
+        stats
+            .scopes
+            .iter()
+            .filter(|s| s.configured)
+            .map(|s| (s.scope.as_str(), s.waiting))
+            .collect::<Vec<_>>(),
+        [("p/m", 1_200)]
+    );
+    assert_eq!(stats.entries.iter().map(|e| (e.active, e.waiting)).collect::<Vec<_>>(), [(1, 1_200)]);
+    assert_eq!(of(&["w0700", "w1199"], 1).waiters[0].position, 1_200, "a page of them as well");
+    let nobody = of(&["unheard-of"], 0);
+    assert_eq!((nobody.holders.len(), nobody.waiters.len()), (0, 0));
+    assert_eq!((nobody.entries_total, nobody.scopes_total, nobody.totals.waiting), (0, 0, 1_200));
 }
 
 #[test]

@@ -4,12 +4,17 @@ use std::future::Future;
 
 use limiter::Limiter;
 
+use crate::Kin;
+
 /// Whoever has the limiter and can reach the harness.
 ///
 /// Every question may take its time; deadlines are the host's.
 pub trait Host {
     /// A look at the limiter, which changes nothing.
     fn look<R>(&self, at: impl FnOnce(&Limiter) -> R) -> R;
+
+    /// A look at what is known of the parents of sessions, beside the limiter. Kept from request to request.
+    fn kin<R>(&self, at: impl FnOnce(&mut Kin, &Limiter) -> R) -> R;
 
     /// Writes a line that somebody should see.
     fn warn(&self, line: &str);

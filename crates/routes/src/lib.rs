@@ -16,6 +16,7 @@ mod catalog;
 mod config;
 mod host;
 mod join;
+mod kin;
 mod metrics;
 mod request;
 mod response;
@@ -23,6 +24,7 @@ mod stats;
 
 pub use config::{Patch, patch};
 pub use host::{Host, Model, Section, SessionInfo, SettingsError};
+pub use kin::Kin;
 pub use request::{Request, parameters};
 pub use response::Response;
 

@@ -1,7 +1,8 @@
 //! Who runs, who waits, and why.
 //!
-//! The numbers are of the instant of the request, all of one look. What people call the sessions is asked for afterwards, once
-//! for all of them, and not at all where nobody is named: then the answer is there at once.
+//! The numbers are all of one look, at the instant of the request; who belongs to a session is found out before, if the answer is
+//! to be of one session. What people call the sessions is asked for afterwards, once for all of them, and not at all where
+//! nobody is named: then the answer is there at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +10,7 @@ use limiter::{About, Stats, StatsQuery};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::kin;
 use crate::request::{brief, parameters};
 use crate::response::Answer;
 use crate::{Host, Request, Response};
@@ -22,10 +24,17 @@ struct Answered<'a> {
 }
 
 pub async fn read(host: &impl Host, request: &Request) -> Answer {
-    let [scope, offset, describe] = parameters(&request.query, ["scope", "offset", "describe"])?;
+    let [scope, session, offset, describe] =
+        parameters(&request.query, ["scope", "session", "offset", "describe"])?;
     let offset = offset.as_deref().map_or(Ok(0), whole)?;
     let describe = describe.as_deref().map_or(Ok(true), flag)?;
-    let mut stats = host.look(|limiter| limiter.stats(&StatsQuery { scope, offset }, 0));
+    let family = match session {
+        Some(session) => Some(kin::family(host, &session).await),
+        None => None,
+    };
+    let (sessions, whole) = family.map_or((None, true), |family| (Some(family.sessions), family.whole));
+    let mut stats = host.look(|limiter| limiter.stats(&StatsQuery { scope, sessions, offset }, 0));
+    stats.truncated |= !whole;
     if describe {
         name(host, &mut stats).await;
     }

@@ -163,6 +163,27 @@ describe('sessions', () => {
     await first.result;
   });
 
+  test('of a session what it spawned is told, and of nobody else', async () => {
+    const world = new WebHarness();
+    await world.start({ config: limit(1) });
+    const root = await world.agent();
+    const other = await world.agent();
+    const of = async (session: string): Promise<Record<'holders' | 'waiters', Described[]>> =>
+      (await ask(world.ctx.get('webServer')?.port ?? 0, `${STATS}?session=${session}`)).json as never;
+    const sessions = (rows: readonly Described[]): unknown[] => rows.map(({ session }) => session);
+    const work = world.spawn('count the beans', root);
+    await until(() => world.prompts.includes('count the beans'));
+    const child = world.asked('count the beans').session;
+    const prompted = world.prompt('and you?', other);
+    await until(() => world.waiting === 1);
+    const [mine, theirs] = [await of(root.agent.id), await of(other.agent.id)];
+    assert.deepEqual([sessions(mine.holders), sessions(mine.waiters)], [[child], []]);
+    assert.deepEqual([sessions(theirs.holders), sessions(theirs.waiters)], [[], [other.agent.id]]);
+    world.backend.onCall = (call) => call.end();
+    world.backend.open[0]?.end();
+    await Promise.all([work.result, prompted]);
+  });
+
   const replied = (root: Context, ids: readonly string[]): unknown => {
     let told: unknown;
     const limiter = { answerSessions: (_: number, sessions: unknown) => ((told = sessions), 0) } as unknown as Limiter;

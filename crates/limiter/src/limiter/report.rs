@@ -11,6 +11,9 @@ use crate::stats::{
     About, Blocked, Entry, Holder, PAGE, RunTotals, ScopeStats, Stats, StatsQuery, WaiterStats,
 };
 
+/// Calls and since when, of a session on a route.
+type Held = BTreeMap<(SessionIx, RouteIx), (u32, Instant)>;
+
 /// How a scope blocks a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -211,19 +214,36 @@ fn seconds(ms: u64) -> String {
 
 /// Stats.
 impl Limiter {
+    /// The sessions that run, wait or have calls that are remembered, by name; in order.
+    pub fn sessions(&self) -> impl Iterator<Item = &str> {
+        self.session_index.keys().map(AsRef::as_ref)
+    }
+
     /// Who runs, who waits and why. Reading changes nothing.
     pub fn stats(&self, query: &StatsQuery, now: Instant) -> Stats {
         let now = self.now.max(now);
-        let asked = query.scope.as_deref().map(ScopeKey::parse);
-        let listed = |route: RouteIx| match &asked {
+        let scope = query.scope.as_deref().map(ScopeKey::parse);
+        let in_scope = |route: RouteIx| match &scope {
             None => true,
             Some(None) => false,
             Some(Some(key)) => self.routes[route].scopes.iter().any(|&scope| self.scopes[scope].key == *key),
         };
-        let (entries, entries_total) = self.entries(query.offset);
-        let (scopes, scopes_total) = self.scope_page(query.offset, now);
-        let (holders, holders_total) = self.holders(query.offset, now, &listed);
-        let (waiters, waiters_total) = self.waiter_page(query.offset, now, &listed);
+        let sessions: Option<BTreeSet<SessionIx>> = query.sessions.as_ref().map(|names| {
+            names.iter().filter_map(|name| self.session_index.get(name.as_str()).copied()).collect()
+        });
+        let listed = |session: SessionIx, route: RouteIx| {
+            sessions.as_ref().is_none_or(|sessions| sessions.contains(&session)) && in_scope(route)
+        };
+        let held = self.held(&listed);
+        let waiting = self.waiters.values().filter(|waiter| listed(waiter.session, waiter.route));
+        let waiting: Vec<(Rank, RouteIx)> = waiting.map(|waiter| (waiter.rank, waiter.route)).collect();
+        let routes: Option<BTreeSet<RouteIx>> = sessions.is_some().then(|| {
+            held.keys().map(|&(_, route)| route).chain(waiting.iter().map(|&(_, route)| route)).collect()
+        });
+        let (entries, entries_total) = self.entries(query.offset, routes.as_ref());
+        let (scopes, scopes_total) = self.scope_page(query.offset, routes.as_ref(), now);
+        let (holders, holders_total) = self.holders(query.offset, now, held);
+        let (waiters, waiters_total) = self.waiter_page(query.offset, now, waiting);
         let end = query.offset.saturating_add(PAGE);
         Stats {
             now,
@@ -250,8 +270,9 @@ impl Limiter {
         }
     }
 
-    fn entries(&self, offset: usize) -> (Vec<Entry>, usize) {
-        let busy = self.route_index.values().map(|&ix| &self.routes[ix]).filter_map(|state| {
+    fn entries(&self, offset: usize, among: Option<&BTreeSet<RouteIx>>) -> (Vec<Entry>, usize) {
+        let routes = self.route_index.values().filter(|ix| among.is_none_or(|among| among.contains(ix)));
+        let busy = routes.map(|&ix| &self.routes[ix]).filter_map(|state| {
             let scope = &self.scopes[state.scopes[0]];
             let active = match scope.count_by {
                 CountBy::Session => scope.occupancy(),
@@ -273,7 +294,12 @@ impl Limiter {
     }
 
     /// Configured scopes first, then what else is busy, each in the order of scopes.
-    fn scope_page(&self, offset: usize, now: Instant) -> (Vec<ScopeStats>, usize) {
+    fn scope_page(
+        &self,
+        offset: usize,
+        among: Option<&BTreeSet<RouteIx>>,
+        now: Instant,
+    ) -> (Vec<ScopeStats>, usize) {
         let mut waiting: BTreeMap<ScopeIx, (u32, Instant)> = BTreeMap::new();
         for (route, (count, oldest)) in self.waiting_by_route() {
             for &scope in &self.routes[route].scopes {
@@ -282,15 +308,25 @@ impl Limiter {
                 *since = oldest.min(*since);
             }
         }
-        let configured = self.config.limits.keys();
-        let unlimited = self.scope_index.keys().filter(|key| !self.config.limits.contains_key(key));
-        let total = configured.len() + unlimited.clone().count();
-        let page =
-            configured.chain(unlimited).skip(offset).take(PAGE).map(|key| match self.scope_index.get(key) {
-                Some(ix) => self.scope_stats(&self.scopes[*ix], waiting.get(ix).copied(), now),
-                None => self.scope_stats(&self.new_scope(key), None, now),
-            });
-        (page.collect(), total)
+        let limited = |key: &&ScopeKey| self.config.limits.contains_key(*key);
+        let keys: Vec<&ScopeKey> = match among {
+            None => {
+                let unlimited = self.scope_index.keys().filter(|key| !limited(key));
+                self.config.limits.keys().chain(unlimited).collect()
+            }
+            Some(routes) => {
+                let scopes = routes.iter().flat_map(|&route| &self.routes[route].scopes);
+                let mut keys: Vec<_> = scopes.map(|&scope| &self.scopes[scope].key).collect();
+                keys.sort_unstable_by_key(|key| (!limited(key), *key));
+                keys.dedup();
+                keys
+            }
+        };
+        let page = keys.iter().skip(offset).take(PAGE).map(|&key| match self.scope_index.get(key) {
+            Some(ix) => self.scope_stats(&self.scopes[*ix], waiting.get(ix).copied(), now),
+            None => self.scope_stats(&self.new_scope(key), None, now),
+        });
+        (page.collect(), keys.len())
     }
 
     fn scope_stats(&self, scope: &Scope, waiting: Option<(u32, Instant)>, now: Instant) -> ScopeStats {
@@ -325,9 +361,10 @@ impl Limiter {
         waiting.into_iter().enumerate().filter_map(|(route, waiting)| waiting.map(|waiting| (route, waiting)))
     }
 
-    fn holders(&self, offset: usize, now: Instant, listed: &dyn Fn(RouteIx) -> bool) -> (Vec<Holder>, usize) {
-        let mut held: BTreeMap<(SessionIx, RouteIx), (u32, Instant)> = BTreeMap::new();
-        for live in self.live.values().filter(|live| listed(live.route)) {
+    /// Who holds on where, with how many calls and since when.
+    fn held(&self, listed: &dyn Fn(SessionIx, RouteIx) -> bool) -> Held {
+        let mut held = Held::new();
+        for live in self.live.values().filter(|live| listed(live.session, live.route)) {
             let (calls, _) = held.entry((live.session, live.route)).or_insert((0, live.since));
             *calls += 1;
         }
@@ -338,6 +375,10 @@ impl Limiter {
                 *since = held.since;
             }
         }
+        held
+    }
+
+    fn holders(&self, offset: usize, now: Instant, held: Held) -> (Vec<Holder>, usize) {
         let mut held: Vec<_> = held.into_iter().collect();
         held.sort_by_key(|&(key, (_, since))| (since, key));
         let total = held.len();
@@ -357,29 +398,21 @@ impl Limiter {
         &self,
         offset: usize,
         now: Instant,
-        listed: &dyn Fn(RouteIx) -> bool,
+        mut waiting: Vec<(Rank, RouteIx)>,
     ) -> (Vec<WaiterStats>, usize) {
-        let mut ranks: Vec<Rank> =
-            self.waiters.values().filter(|waiter| listed(waiter.route)).map(|waiter| waiter.rank).collect();
-        let total = ranks.len();
+        let total = waiting.len();
         let end = offset.saturating_add(PAGE).min(total);
         // A line may be long and is asked about often: only what is listed is put in order.
         if end < total {
-            ranks.select_nth_unstable(end);
-            ranks.truncate(end);
+            waiting.select_nth_unstable(end);
+            waiting.truncate(end);
         }
-        ranks.sort_unstable();
-        let mut positions: BTreeMap<RouteIx, u32> = BTreeMap::new();
-        let mut page = Vec::new();
-        for (at, rank) in ranks.into_iter().enumerate() {
+        waiting.sort_unstable();
+        waiting.drain(..offset.min(end));
+        let page = self.positions(&waiting).into_iter().zip(waiting).map(|(position, (rank, route))| {
             let waiter = &self.waiters[&rank.id];
-            let position = positions.entry(waiter.route).or_insert(0);
-            *position += 1;
-            if at < offset {
-                continue;
-            }
-            let route = &self.routes[waiter.route].route;
-            page.push(WaiterStats {
+            let route = &self.routes[route].route;
+            WaiterStats {
                 id: rank.id,
                 kind: match waiter.kind {
                     Kind::Stream => "stream",
@@ -389,14 +422,43 @@ impl Limiter {
                 about: About::default(),
                 provider: route.provider.clone(),
                 model: route.model.clone(),
-                position: *position,
+                position,
                 waited_ms: now.saturating_sub(waiter.since),
-                blocked_by: self
-                    .blocker(waiter)
-                    .map(|(scope, why)| Blocked { scope: scope.key.to_string(), why: why.name() }),
-            });
+                blocked_by: self.blocker(waiter).map(|(scope, why)| Blocked {
+                    scope: scope.key.to_string(),
+                    why: why.name(),
+                    limit: scope.limit().unwrap_or(u32::MAX),
+                    occupancy: scope.occupancy(),
+                }),
+            }
+        });
+        (page.collect(), total)
+    }
+
+    /// The position of each of these waiters, which are in order, among all who wait for its route; from 1. One look at
+    /// everybody who waits.
+    fn positions(&self, page: &[(Rank, RouteIx)]) -> Vec<u32> {
+        let mut lines: BTreeMap<RouteIx, Vec<(Rank, usize)>> = BTreeMap::new();
+        for (at, &(rank, route)) in page.iter().enumerate() {
+            lines.entry(route).or_default().push((rank, at));
         }
-        (page, total)
+        // How many there are from the one listed before up to each.
+        let mut positions = vec![0; page.len()];
+        for waiter in self.waiters.values() {
+            let Some(line) = lines.get(&waiter.route) else { continue };
+            let next = line.partition_point(|&(rank, _)| rank < waiter.rank);
+            if let Some(&(_, at)) = line.get(next) {
+                positions[at] += 1;
+            }
+        }
+        for line in lines.values() {
+            let mut before = 0;
+            for &(_, at) in line {
+                positions[at] += before;
+                before = positions[at];
+            }
+        }
+        positions
     }
 
     fn session_name(&self, session: SessionIx) -> Option<String> {

@@ -1,13 +1,14 @@
 //! A host that answers as it is told, when it is told to.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use limiter::config::{Mode, parse};
-use limiter::{CallId, Limiter, Route, StreamCall};
-use routes::{Host, Model, Request, Response, Section, SessionInfo, SettingsError};
+use limiter::{CallId, Limiter, Route, SpawnCall, StreamCall};
+use routes::{Host, Kin, Model, Request, Response, Section, SessionInfo, SettingsError};
 use serde_json::Value;
 
 type Settings = Result<Section, SettingsError>;
@@ -31,6 +32,8 @@ pub struct Fake {
     pub catalog: Vec<(&'static str, Result<Vec<&'static str>, &'static str>)>,
     /// The sessions that have a title.
     pub titles: Vec<(&'static str, &'static str)>,
+    /// The sessions that the harness knows, and whose child each is.
+    pub parents: BTreeMap<String, Option<String>>,
     /// Whether answers come at all.
     pub answers: Cell<bool>,
     /// Whether providers tell what they offer.
@@ -38,6 +41,7 @@ pub struct Fake {
     pub asked: RefCell<Vec<Asked>>,
     pub warned: RefCell<Vec<String>>,
     newest: Cell<CallId>,
+    kin: RefCell<Kin>,
 }
 
 impl Fake {
@@ -51,11 +55,13 @@ impl Fake {
             settings: Err(SettingsError::Unavailable),
             catalog: Vec::new(),
             titles: Vec::new(),
+            parents: BTreeMap::new(),
             answers: Cell::new(true),
             offers: Cell::new(true),
             asked: RefCell::default(),
             warned: RefCell::default(),
             newest: Cell::new(0),
+            kin: RefCell::default(),
         }
     }
 
@@ -79,6 +85,14 @@ impl Fake {
         id
     }
 
+    /// A session's tool call that starts a session on a route.
+    pub fn spawn(&self, parent: &str, provider: &str, model: &str, now: u64) {
+        self.newest.set(self.newest.get() + 1);
+        let route = Some(Route::new(provider, model));
+        let call = SpawnCall { tool: "subagent".into(), session: Some(parent.into()), route };
+        self.limiter.borrow_mut().start_spawn(self.newest.get(), call, now);
+    }
+
     async fn ask(&self, asked: Asked) {
         let offer = matches!(asked, Asked::Models(_));
         self.asked.borrow_mut().push(asked);
@@ -86,6 +100,7 @@ impl Fake {
         poll_fn(|_| if has_come() { Poll::Ready(()) } else { Poll::Pending }).await;
         // Hooks go on beside open requests: whoever holds on to the limiter meanwhile would be found out here.
         drop(self.limiter.borrow_mut());
+        drop(self.kin.borrow_mut());
     }
 
     /// The answer, which is there as soon as the host has answered.
@@ -111,6 +126,10 @@ impl Fake {
 impl Host for Fake {
     fn look<R>(&self, at: impl FnOnce(&Limiter) -> R) -> R {
         at(&self.limiter.borrow())
+    }
+
+    fn kin<R>(&self, at: impl FnOnce(&mut Kin, &Limiter) -> R) -> R {
+        at(&mut self.kin.borrow_mut(), &self.limiter.borrow())
     }
 
     fn warn(&self, line: &str) {
@@ -140,14 +159,17 @@ impl Host for Fake {
 
     async fn describe(&self, sessions: Vec<String>) -> Vec<SessionInfo> {
         self.ask(Asked::Sessions(sessions.clone())).await;
-        let known = self.titles.iter().filter(|(id, _)| sessions.iter().any(|session| session == id));
-        let info = |(id, title): &(&str, &str)| SessionInfo {
-            id: (*id).into(),
-            label: Some((*title).into()),
-            parent: None,
-            root: Some("root".into()),
+        let info = |id: String| {
+            let title = self.titles.iter().find(|(known, _)| *known == id);
+            let parent = self.parents.get(&id);
+            (title.is_some() || parent.is_some()).then(|| SessionInfo {
+                label: title.map(|(_, title)| (*title).to_owned()),
+                parent: parent.cloned().flatten(),
+                root: Some("root".into()),
+                id,
+            })
         };
-        known.map(info).collect()
+        sessions.into_iter().filter_map(info).collect()
     }
 }
 

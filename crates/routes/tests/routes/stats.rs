@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use limiter::Outcome;
 use routes::STATS;
 use serde_json::{Value, json};
 
@@ -97,7 +98,10 @@ fn everything_that_is_observed_is_there() {
     ] {
         assert!(stats["totals"].get(key).is_some(), "{key}");
     }
-    assert_eq!(stats["waiters"][0]["blockedBy"], json!({ "scope": "p/m", "why": "full" }));
+    assert_eq!(
+        stats["waiters"][0]["blockedBy"],
+        json!({ "scope": "p/m", "why": "full", "limit": 1, "occupancy": 1 })
+    );
     assert_eq!(stats["host"], json!({ "state": "running" }));
 }
 
@@ -158,6 +162,175 @@ fn a_long_line_is_told_page_by_page() {
         assert_eq!(stats["waiters"], json!([]), "{nobody}");
         assert_eq!(stats["entries"][0]["waiting"], 1_100, "counts are whole");
     }
+}
+
+/// Two trees: `root` has two children, one of which has one of its own and is idle; `else` has one child.
+fn trees() -> Fake {
+    let mut host = Fake::new(r#"{"limits":[{"provider":"p","model":"m","max":1}],"maxQueued":20000}"#);
+    let parents = [
+        ("root", None),
+        ("child", Some("root")),
+        ("idle", Some("root")),
+        ("grandchild", Some("idle")),
+        ("else", None),
+        ("stranger", Some("else")),
+    ];
+    host.parents = parents.map(|(id, parent)| (id.to_owned(), parent.map(str::to_owned))).into();
+    host.titles = vec![("grandchild", "Nail the shingles")];
+    host.stream(Some("stranger"), "p", "m", 2_000);
+    host.stream(Some("else"), "p", "m", 2_000);
+    host.stream(Some("child"), "free", "m", 2_000);
+    host.stream(Some("grandchild"), "p", "m", 2_000);
+    host.stream(None, "p", "m", 2_000);
+    host.spawn("root", "p", "m", 2_000);
+    host
+}
+
+fn names(rows: &Value) -> Vec<&str> {
+    rows.as_array().expect("a list").iter().filter_map(|row| row["session"].as_str()).collect()
+}
+
+#[test]
+fn of_a_session_it_is_told_what_it_and_its_descendants_do() {
+    let host = trees();
+    let of = |session: &str| body(&host.respond(&get(STATS, &format!("session={session}"))));
+    let stats = of("root");
+    assert_eq!(names(&stats["holders"]), ["child"]);
+    assert_eq!(names(&stats["waiters"]), ["grandchild", "root"], "a spawn is the spawning session's");
+    let waiter = &stats["waiters"][0];
+    assert_eq!((&waiter["label"], &waiter["position"]), (&json!("Nail the shingles"), &json!(2)));
+    assert_eq!(names(&of("idle")["waiters"]), ["grandchild"], "of one that does nothing itself as well");
+    assert_eq!(names(&of("grandchild")["waiters"]), ["grandchild"]);
+    assert_eq!(names(&of("else")["holders"]), ["stranger"]);
+    assert_eq!(names(&of("else")["waiters"]), ["else"]);
+    let stats = body(&host.respond(&get(STATS, "session=root&scope=p%2Fm")));
+    assert_eq!((names(&stats["holders"]), names(&stats["waiters"])), (vec![], vec!["grandchild", "root"]));
+}
+
+#[test]
+fn of_a_session_only_its_routes_and_scopes_are_told_and_nothing_of_one_that_is_idle() {
+    let host = trees();
+    let stats = body(&host.respond(&get(STATS, "session=else")));
+    let scopes: Vec<_> = stats["scopes"].as_array().expect("a list").iter().map(|s| &s["scope"]).collect();
+    assert_eq!(scopes, ["p/m", "p/*", "*/*"], "no other route's");
+    assert_eq!(stats["entries"], json!([{ "provider": "p", "model": "m", "active": 1, "waiting": 4 }]));
+    for nobody in ["", "nobody", "chi"] {
+        let stats = body(&host.respond(&get(STATS, &format!("session={nobody}"))));
+        for empty in ["entries", "scopes", "holders", "waiters"] {
+            assert_eq!(stats[empty], json!([]), "{nobody}: {empty}");
+        }
+        assert_eq!((&stats["waitersTotal"], &stats["totals"]["waiting"]), (&json!(0), &json!(4)));
+    }
+}
+
+#[test]
+fn whose_child_a_session_is_is_asked_once() {
+    let host = trees();
+    let first = host.respond(&get(STATS, "session=root&describe=false"));
+    let asked = host.asked.take();
+    let Some(Asked::Sessions(among)) = asked.first() else { panic!("{asked:?}") };
+    assert_eq!(among, &["child", "else", "grandchild", "stranger"], "not about the session itself");
+    assert_eq!(host.respond(&get(STATS, "session=root&describe=false")), first);
+    host.respond(&get(STATS, "session=else&describe=false"));
+    host.stream(Some("child"), "p", "m", 2_000);
+    host.respond(&get(STATS, "session=else&describe=false"));
+    assert_eq!(*host.asked.borrow(), [Asked::Sessions(vec!["root".into()])], "of whom nobody wanted to know");
+}
+
+#[test]
+fn of_a_session_the_numbers_are_of_one_look_however_long_its_family_takes() {
+    let host = trees();
+    host.answers.set(false);
+    let response = host.poll(&get(STATS, "session=root&describe=false"), |host| {
+        host.stream(Some("late"), "p", "m", 9_000);
+        host.answers.set(true);
+    });
+    let Poll::Ready(response) = response else { panic!("no answer") };
+    assert_eq!(body(&response)["now"], json!(9_000));
+}
+
+#[test]
+fn a_family_is_whole_among_thousands_and_each_question_is_bounded() {
+    let mut host = trees();
+    let crowd: Vec<String> = (0..5_000).map(|n| format!("s{n:04}")).collect();
+    for (n, session) in crowd.iter().enumerate() {
+        host.parents.insert(session.clone(), Some(if n % 100 == 0 { "root" } else { "else" }.into()));
+        host.stream(Some(session), "p", "m", 3_000);
+    }
+    let stats = body(&host.respond(&get(STATS, "session=root")));
+    assert_eq!((&stats["waitersTotal"], &stats["truncated"]), (&json!(52), &json!(false)));
+    assert_eq!(stats["waiters"][2]["position"], 5, "behind the two trees' and nobody's");
+    assert_eq!(stats["waiters"][51]["position"], 4_905);
+    let questions = host.asked.take();
+    let mut about: Vec<String> = Vec::new();
+    for question in &questions[..questions.len() - 1] {
+        let Asked::Sessions(ids) = question else { panic!("{question:?}") };
+        assert!(ids.len() <= 1_000);
+        about.extend(ids.iter().cloned());
+    }
+    let each: std::collections::BTreeSet<_> = about.iter().collect();
+    assert_eq!(each.len(), about.len(), "nobody twice");
+    host.respond(&get(STATS, "session=root"));
+    assert_eq!(host.asked.borrow().len(), 1, "what they are called");
+}
+
+#[test]
+fn more_than_can_be_asked_about_at_once_are_asked_about_later_and_the_answer_says_so() {
+    let mut host = trees();
+    for n in 0..12_000 {
+        let session = format!("s{n:05}");
+        host.stream(Some(&session), "p", "m", 3_000);
+        host.parents.insert(session, Some("root".into()));
+    }
+    let found = |stats: &Value| stats["waitersTotal"].as_u64().expect("a number");
+    let first = body(&host.respond(&get(STATS, "session=root&describe=false")));
+    assert_eq!(first["truncated"], true);
+    assert!(found(&first) < 12_002);
+    assert_eq!(found(&body(&host.respond(&get(STATS, "session=root&describe=false")))), 12_002);
+}
+
+#[test]
+fn a_session_that_the_harness_does_not_know_is_nobodys_child_and_no_circle_hangs() {
+    let mut host = trees();
+    host.stream(Some("unknown"), "p", "m", 2_000);
+    for (of, parent) in [("x", "y"), ("y", "x")] {
+        host.parents.insert(of.into(), Some(parent.into()));
+        host.stream(Some(of), "p", "m", 2_000);
+    }
+    let stats = body(&host.respond(&get(STATS, "session=root")));
+    assert_eq!(names(&stats["waiters"]), ["grandchild", "root"]);
+    host.parents.insert("unknown".into(), Some("root".into()));
+    let stats = body(&host.respond(&get(STATS, "session=root")));
+    assert_eq!(names(&stats["waiters"]), ["grandchild", "root", "unknown"], "once the harness knows");
+}
+
+#[test]
+fn those_who_are_gone_are_forgotten() {
+    let mut host = trees();
+    let calls: Vec<_> = (0..5_000)
+        .map(|n| {
+            let session = format!("s{n}");
+            host.parents.insert(session.clone(), None);
+            host.stream(Some(&session), "free", "m", 3_000)
+        })
+        .collect();
+    let asked = |host: &Fake| {
+        host.respond(&get(STATS, "session=root&describe=false"));
+        host.asked
+            .take()
+            .iter()
+            .map(|a| if let Asked::Sessions(ids) = a { ids.len() } else { 0 })
+            .sum::<usize>()
+    };
+    assert!(asked(&host) >= 5_000);
+    for call in calls {
+        host.limiter.borrow_mut().finish(call, Outcome::Completed, 3_000);
+    }
+    host.parents.insert("new".into(), Some("idle".into()));
+    host.stream(Some("new"), "p", "m", 3_000);
+    assert_eq!(asked(&host), 1, "those who are there are known");
+    host.stream(Some("s7"), "free", "m", 3_000);
+    assert_eq!(asked(&host), 1);
 }
 
 #[test]

@@ -183,6 +183,58 @@ fn sessions_are_named_by_the_harness_and_hooks_go_on_meanwhile() {
 }
 
 #[test]
+fn stats_of_a_session_are_those_of_its_tree_however_many_others_wait() {
+    let mut host = Host::new(release(), &limit(1, r#","maxQueued":10000"#));
+    host.stream("holder");
+    host.spawn("root");
+    for n in 0..5_000 {
+        host.stream(&format!("s{n:04}"));
+    }
+    let mut questions = 0;
+    let mut about = |host: &mut Host, query: &str| {
+        questions = 0;
+        let response = ask_of(host, get(query), |question| {
+            questions += 1;
+            let Question::DescribeSessions { ids } = question else { panic!("{question:?}") };
+            assert!(ids.len() <= 1_000);
+            // Every hundredth is a child of a child of the root.
+            let parent = |id: &str| match id {
+                "holder" => Some("root".to_owned()),
+                _ if id.starts_with("parent-of-") => Some("root".to_owned()),
+                _ if id.ends_with("00") => Some(format!("parent-of-{id}")),
+                _ => None,
+            };
+            let info =
+                |id: &String| SessionInfo { id: id.clone(), label: None, parent: parent(id), root: None };
+            Answer::Sessions(ids.iter().map(info).collect())
+        });
+        (json(&response), questions)
+    };
+    let (stats, _) = about(&mut host, "session=root&describe=false");
+    assert_eq!(stats["holders"][0]["session"], "holder");
+    assert_eq!((&stats["waitersTotal"], &stats["truncated"]), (&51.into(), &false.into()));
+    let waiters = stats["waiters"].as_array().expect("a list");
+    let told: Vec<_> = waiters[..3]
+        .iter()
+        .map(|w| (w["session"].as_str(), w["kind"].as_str(), w["position"].as_u64()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (Some("root"), Some("spawn"), Some(1)),
+            (Some("s0000"), Some("stream"), Some(2)),
+            (Some("s0100"), Some("stream"), Some(102))
+        ]
+    );
+    assert_eq!(stats["waiters"][0]["blockedBy"]["limit"], 1);
+    let (again, questions) = about(&mut host, "session=root&describe=false");
+    assert_eq!((&again["waitersTotal"], questions), (&51.into(), 0), "what is known is not asked again");
+    let (nobody, _) = about(&mut host, "session=nobody");
+    assert_eq!((&nobody["waitersTotal"], &nobody["scopes"]), (&0.into(), &Value::Array(Vec::new())));
+    assert_eq!((host.plugin.status().restarts, host.plugin.status().last_error), (0, None));
+}
+
+#[test]
 fn all_providers_are_asked_at_once_and_may_answer_in_any_order() {
     let mut host = Host::new(release(), "{}");
     host.plugin.request(Request { path: CATALOG.into(), ..get("") }, host.now);
