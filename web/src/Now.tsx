@@ -44,7 +44,7 @@ function Routes({ value, t }: { readonly value: Stats; readonly t: Translate }) 
         <p className="gl-numbers">{idle ? t('now.idle') : numbers(holdersTotal, waitersTotal, undefined, t)}</p>
         <Sparkline points={history.points()} name={t('now.whole')} t={t} />
       </div>
-      {credits > 0 && <p className="gl-note">{counted(t, 'now.credits', credits)}</p>}
+      {credits > 0 && lines.every(({ numbers }) => (numbers?.credits ?? 0) === 0) && <p className="gl-note">{counted(t, 'now.credits', credits)}</p>}
       {waiters.length < waitersTotal && <p className="gl-note">{t('now.cut.waiting', { shown: grouped(waiters.length), total: grouped(waitersTotal) })}</p>}
       {holders.length < holdersTotal && <p className="gl-note">{t('now.cut.generating', { shown: grouped(holders.length), total: grouped(holdersTotal) })}</p>}
       <div {...hold.props}>
@@ -52,7 +52,7 @@ function Routes({ value, t }: { readonly value: Stats; readonly t: Translate }) 
           <ul className="gl-busy" role="list" aria-label={t('now.routes')}>
             {rows.map(({ key, value: line, gone }) => open.get(key) === true
               ? <Unfolded key={key} line={gone ? left(line) : line} gone={gone} held={hold.held} starts={starts} limits={limits} points={history.points(key)} turn={turn} t={t} />
-              : <Folded key={key} scope={key} active={gone ? 0 : line.active} waiting={gone ? 0 : line.waiting} gone={gone} turn={turn} t={t} />)}
+              : <Folded key={key} scope={key} active={gone ? 0 : line.active} waiting={gone ? 0 : line.waiting} max={line.numbers?.max} gone={gone} turn={turn} t={t} />)}
           </ul>
         )}
       </div>
@@ -85,6 +85,7 @@ function useUnfolded(rows: ReadonlyArray<Row<Line>>): { readonly open: ReadonlyM
 /** How many generate and wait. */
 function numbers(active: number, waiting: number, max: number | undefined, t: Translate): string {
   const parts = [max === undefined || max < 1 ? t('limits.running', { occupancy: grouped(active) }) : t('limits.occupancy', { occupancy: grouped(active), max: grouped(max) })];
+  if (max === 0) parts.push(t('limits.mode.paused'));
   if (waiting > 0) parts.push(counted(t, 'limits.waiting', waiting, { n: grouped(waiting) }));
   return parts.join(' · ');
 }
@@ -110,15 +111,16 @@ interface FoldedProps {
   readonly scope: string;
   readonly active: number;
   readonly waiting: number;
+  readonly max: number | undefined;
   readonly gone: boolean;
   readonly turn: (scope: string) => void;
   readonly t: Translate;
 }
 
-const Folded = memo(function Folded({ scope, active, waiting, gone, turn, t }: FoldedProps) {
+const Folded = memo(function Folded({ scope, active, waiting, max, gone, turn, t }: FoldedProps) {
   return (
     <li className="gl-route" data-scope={scope} data-gone={gone || undefined}>
-      <Head scope={scope} text={gone ? t('now.idle.route') : numbers(active, waiting, undefined, t)} open={false} turn={turn} />
+      <Head scope={scope} text={gone ? t('now.idle.route') : numbers(active, waiting, max, t)} open={false} turn={turn} />
     </li>
   );
 });
@@ -213,9 +215,11 @@ const HolderRow = memo(function HolderRow({ id, name, marks, time, gone }: Holde
   return (
     <li className="gl-person" data-gone={gone || undefined}>
       <span className="gl-place" aria-hidden="true"><span className="gl-dot" /></span>
-      <span className="gl-who" title={id}>{name}</span>
-      {marks !== '' && <span className="gl-mark">{marks}</span>}
-      <span className="gl-time">{time}</span>
+      <span className="gl-about">
+        <span className="gl-who" title={id}>{name}</span>
+        {marks !== '' && <span className="gl-mark">{marks}</span>}
+        <span className="gl-time">{time}</span>
+      </span>
     </li>
   );
 });
@@ -249,10 +253,12 @@ const WaiterRow = memo(function WaiterRow({ id, place, name, mark, time, why, st
   return (
     <li className="gl-person" data-gone={gone || undefined}>
       <span className="gl-place">{place}</span>
-      <span className="gl-who" title={id}>{name}</span>
-      {mark !== '' && <span className="gl-mark">{mark}</span>}
-      <span className="gl-time">{time}</span>
-      {why !== '' && <span className="gl-why">{why}</span>}
+      <span className="gl-about">
+        <span className="gl-who" title={id}>{name}</span>
+        {mark !== '' && <span className="gl-mark">{mark}</span>}
+        <span className="gl-time">{time}</span>
+        {why !== '' && <span className="gl-why">{why}</span>}
+      </span>
       {start !== '' && (
         <span className="gl-start" title={t('now.estimate.hint')}>
           <span aria-hidden="true">{t('now.estimate', { time: start })}</span>
