@@ -246,9 +246,9 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return new Dsh(home, ['--profile', 'headless', prompt], command);
   }
 
-  /** Serves the web profile's API on a free port. */
-  static async web(home: Home): Promise<Dsh> {
-    const dsh = new Dsh(home, ['web', '--no-open', '--port', '0']);
+  /** Serves the web profile, on a free port unless one is given. */
+  static async web(home: Home, port = 0): Promise<Dsh> {
+    const dsh = new Dsh(home, ['web', '--no-open', '--port', String(port)]);
     const printed = (): string | undefined => /^dsh web: (\S+)$/m.exec(dsh.stdout + dsh.stderr)?.[1];
     await dsh.until('the address of the web profile', () => printed() !== undefined);
     const address = printed() ?? '';
@@ -260,6 +260,11 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   /** Where the web profile listens. */
   get origin(): string {
     return this.#origin;
+  }
+
+  /** The process. */
+  get pid(): number {
+    return this.#child.pid ?? 0;
   }
 
   /** The headers of somebody who has logged in. */

@@ -21,9 +21,9 @@ export class World {
     this.home = home;
   }
 
-  /** Starts the web profile. */
-  async web(): Promise<Dsh> {
-    const dsh = await Dsh.web(this.home);
+  /** Starts the web profile, on a free port unless one is given. */
+  async web(port?: number): Promise<Dsh> {
+    const dsh = await Dsh.web(this.home, port);
     this.#started.push(dsh);
     return dsh;
   }

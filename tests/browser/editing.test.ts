@@ -1,0 +1,142 @@
+/** Nothing is written that a person did not finish, and of two who write nobody loses anything. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { limit, MODEL, OTHER, PROVIDER } from '../e2e/dsh.ts';
+import { onPage, type Ui } from './browser.ts';
+import { atWork, type Card, cardOf, change, limits, ROUTE } from './card.ts';
+
+/** The `max` of our row in every change that a page asked for. */
+function written({ posts }: Ui): readonly unknown[] {
+  return posts.map(({ body }) => (body as { limits?: ReadonlyArray<{ max: unknown }> }).limits?.[0]?.max);
+}
+
+/** Adds a limit the way a person does. */
+async function add(card: Card, scope: string): Promise<void> {
+  const { t } = card.ui;
+  await card.button(t('limits.add')).click();
+  const adder = card.view.getByRole('group', { name: t('limits.add'), exact: true });
+  await adder.getByRole('combobox').fill(scope);
+  await adder.getByRole('option').first().click();
+  await adder.getByRole('button', { name: t('limits.add.save'), exact: true }).click();
+}
+
+test('B9 the card writes what is finished, and only that', (t) =>
+  atWork({ script: () => ({ text: 'done' }), config: limit(2) }, async (_world, dsh) => {
+    await t.test('an emptied box is told to be wrong, and writes nothing', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        await card.max().fill('');
+        await card.says(ui.t('limits.max.wrong'));
+        await card.polls(3);
+        await card.max().press('Enter');
+        await card.max().blur();
+        await card.polls(1);
+        assert.equal(await card.max().inputValue(), '');
+        assert.deepEqual(ui.posts, []);
+        await card.max().press('Escape');
+        assert.equal(await card.max().inputValue(), '2', 'Escape takes it back, and closes nothing');
+        assert.deepEqual(await limits(dsh), limit(2)['limits']);
+      }));
+
+    await t.test('what is no number of seats is never written', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        for (const text of ['0', '-1', '1.5', '2e1', '0x10', 'abc', '4294967296', '  ']) {
+          await card.max().fill(text);
+          await card.says(ui.t('limits.max.wrong'));
+          await card.max().press('Enter');
+          await card.max().blur();
+          assert.equal(await card.max().inputValue(), text);
+        }
+        await card.polls(1);
+        assert.deepEqual(ui.posts, []);
+      }));
+
+    await t.test('12 written over 2 passes through nothing on its way', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        await card.max().click();
+        await card.max().selectText();
+        await ui.page.keyboard.type('1');
+        await card.polls(3);
+        assert.equal(await card.max().inputValue(), '1');
+        await ui.page.keyboard.type('2');
+        await card.says(ui.t('limits.max.unsaved'));
+        assert.deepEqual(ui.posts, []);
+        await ui.page.keyboard.press('Enter');
+        await card.occupancy(0, 12);
+        await card.saved();
+        assert.deepEqual(written(ui), [12]);
+        assert.deepEqual(await limits(dsh), limit(12)['limits']);
+      }));
+
+    await t.test('going over the modes with the keyboard changes nothing', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        const mode = card.row().getByRole('button', { name: `${ui.t('limits.mode', { scope: ROUTE })}: ` });
+        await mode.focus();
+        for (const key of ['ArrowDown', 'ArrowDown', 'ArrowDown', 'ArrowUp', 'ArrowUp', 'End']) await ui.page.keyboard.press(key);
+        await card.polls(1);
+        await ui.page.keyboard.press('Escape');
+        await mode.waitFor();
+        assert.deepEqual(ui.posts, []);
+      }));
+
+    await t.test('two cards that add a row each lose none', () =>
+      onPage(dsh, {}, (one) =>
+        onPage(dsh, {}, async (two) => {
+          const cards = await Promise.all([cardOf(one), cardOf(two)]);
+          const scopes = [`${PROVIDER}/${OTHER}`, 'elsewhere/some'];
+          await Promise.all(cards.map((card, index) => add(card, scopes[index] ?? '')));
+          await Promise.all(cards.flatMap((card) => [ROUTE, ...scopes].map((scope) => card.row(scope).waitFor())));
+          const stored = (await limits(dsh)).map(({ provider, model }) => `${provider}/${model}`);
+          assert.deepEqual(stored.toSorted(), [ROUTE, ...scopes].toSorted());
+          // The one that was quicker may have been refused nothing; the other was told and tried again.
+          for (const ui of [one, two]) ui.expect(/409/);
+        })));
+
+    for (const told of [false, true]) {
+      await t.test(`who is overtaken on one row ${told ? 'and sees it while writing ' : ''}is asked, with both values`, async () => {
+        await change(dsh, limit(2));
+        await onPage(dsh, {}, async (ui) => {
+          ui.expect(/409/);
+          const card = await cardOf(ui);
+          await card.max().fill('5');
+          await change(dsh, limit(3));
+          if (told) await card.occupancy(0, 3);
+          assert.equal(await card.max().inputValue(), '5', 'what is being written stays');
+          await card.max().press('Enter');
+          await card.says(ui.t('conflict.set', { theirs: '3' }));
+          assert.deepEqual(await limits(dsh), limit(3)['limits']);
+          await ui.shot('conflict');
+          await card.button(ui.t('conflict.mine', { mine: '5' })).click();
+          await card.occupancy(0, 5);
+          await card.saved();
+          assert.deepEqual(await limits(dsh), limit(5)['limits']);
+
+          await card.max().fill('6');
+          await change(dsh, { limits: [] });
+          await card.max().press('Enter');
+          await card.says(ui.t('conflict.removed'));
+          await card.button(ui.t('conflict.theirs.removed')).click();
+          await card.says(ui.t('state.inactive'));
+          assert.deepEqual(await limits(dsh), []);
+        });
+      });
+    }
+
+    await t.test('of two rows, each is saved by its own page', async () => {
+      await change(dsh, { limits: [MODEL, OTHER].map((model) => ({ provider: PROVIDER, model, max: 2 })) });
+      await onPage(dsh, {}, async (ui) => {
+        ui.expect(/409/);
+        const card = await cardOf(ui);
+        await card.max().fill('5');
+        await change(dsh, { limits: [{ provider: PROVIDER, model: MODEL, max: 2 }, { provider: PROVIDER, model: OTHER, max: 7 }] });
+        await card.max().press('Enter');
+        await card.occupancy(0, 5);
+        await card.saved();
+        assert.deepEqual((await limits(dsh)).map(({ max }) => max), [5, 7]);
+      });
+    });
+  }));
