@@ -13,11 +13,18 @@ import { nameOf, routeOf, scopeOfGroup, scopeOfLimit, textOf, type Scope } from 
 import { Button, Input } from './ui.tsx';
 import { about, integer } from './units.ts';
 import { Unsaved } from './Unsaved.tsx';
-import { counted, type Translate } from './words/index.ts';
+import { counted, type Translate, type Word } from './words/index.ts';
 
 const MOST = 4_294_967_295;
+const BOUNDS = { least: 1, most: MOST };
 
 type Mode = 'limited' | 'unlimited' | 'paused';
+
+const MODES: ReadonlyArray<readonly [Mode, Word]> = [
+  ['limited', 'limits.mode.limited'],
+  ['unlimited', 'limits.mode.unlimited'],
+  ['paused', 'limits.mode.paused'],
+];
 
 export function Limits({ section, disabled, t }: { readonly section: Section; readonly disabled: boolean; readonly t: Translate }) {
   const { value: now } = usePolled(stats);
@@ -47,7 +54,6 @@ export function Limits({ section, disabled, t }: { readonly section: Section; re
           />
         ))}
       </ul>
-      {rows.length === 0 && <p className="gl-note">{t('limits.none')}</p>}
       <Add taken={new Set(rows.filter(({ gone }) => !gone).map(({ key }) => key))} offers={offers} disabled={disabled} t={t} />
       {failure !== undefined && <p className="gl-note gl-error" role="alert">{t('limits.catalogFailed', { error: failure.message })}</p>}
       {offers?.error !== undefined && <p className="gl-note gl-error">{t('limits.catalogFailed', { error: offers.error })}</p>}
@@ -72,9 +78,10 @@ function shown(list: List, section: Section, pending: ReadonlyMap<string, Pendin
   const rows = rowsOf(list, section.value);
   const edited = rows.map(({ key, row, index }) => {
     const found = pending.get(placeOf({ in: list, key }));
-    const want = found === undefined || found.state === 'conflict' ? row : found.edit.want;
-    const problems = problemsAt(section.problems, list, index);
-    return { list, key, row: (want ?? row) as Limit | Group, gone: want === undefined, problems };
+    // In a conflict what the person wanted stays, with what somebody else did beside it.
+    const want = found === undefined ? row : found.edit.want;
+    const gone = want === undefined && found?.state !== 'conflict';
+    return { list, key, row: (want ?? row) as Limit | Group, gone, problems: problemsAt(section.problems, list, index) };
   });
   const keys = new Set(rows.map(({ key }) => key));
   const added = [...pending.values()].flatMap(({ edit }) =>
@@ -134,7 +141,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
           <Choice<Mode>
             label={t('limits.mode', { scope: name })}
             value={mode}
-            options={(['limited', 'unlimited', 'paused'] as const).map((key) => ({ key, text: t(`limits.mode.${key}`) }))}
+            options={MODES.map(([key, word]) => ({ key, text: t(word) }))}
             disabled={disabled || gone}
             onChoose={choose}
           />
@@ -149,7 +156,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
                 const value = integer(text, 1, MOST);
                 return value === undefined ? undefined : { ...row, max: value };
               }}
-              wrong={t('limits.max.wrong')}
+              wrong={t('limits.max.wrong', BOUNDS)}
               unsaved={t('limits.max.unsaved')}
               begin={begin}
               disabled={disabled || gone}
@@ -173,7 +180,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
 /** What goes on there. */
 function Live({ now, max, t }: { readonly now: ScopeStats | undefined; readonly max: number | undefined; readonly t: Translate }) {
   const occupancy = now?.occupancy ?? 0;
-  const limited = max !== undefined && max >= 0;
+  const limited = max !== undefined && max > 0;
   const running = limited ? t('limits.occupancy', { occupancy, max }) : t('limits.running', { occupancy });
   return (
     <span className="gl-live">
@@ -236,7 +243,7 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
           );
         })}
       </ul>
-      {!disabled && <RoutePicker label={t('limits.route.add', { scope: name })} taken={keys} offers={offers} onPick={(route) => onChange([...routes, route])} t={t} />}
+      {!disabled && <RoutePicker label={`${t('limits.add.save')}: ${name}`} taken={keys} offers={offers} onPick={(route) => onChange([...routes, route])} t={t} />}
     </details>
   );
 }
@@ -373,7 +380,7 @@ function AddGroup({ taken, offers, onDone, t }: AdderProps) {
       <RoutePicker label={t('limits.add.groupRoutes')} taken={new Set(routes.map(keyOfRoute))} offers={offers} onPick={(route) => setRoutes([...routes, route])} t={t} />
       <Button variant="primary" disabled={key === undefined || value === undefined || isTaken || routes.length === 0} onClick={add}>{t('limits.add.save')}</Button>
       <Button onClick={onDone}>{t('limits.add.cancel')}</Button>
-      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.groupTaken')}</p>}
+      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.taken')}</p>}
     </div>
   );
 }
@@ -391,7 +398,7 @@ function Max({ text, onChange, onEnter, t }: MaxProps) {
   return (
     <span className="gl-numeral">
       <Input
-        aria-label={t('limits.add.max')}
+        aria-label={t('limits.mode.limited')}
         aria-invalid={isWrong || undefined}
         inputMode="numeric"
         autoComplete="off"
@@ -399,7 +406,7 @@ function Max({ text, onChange, onEnter, t }: MaxProps) {
         onChange={(event) => onChange(event.target.value)}
         onKeyDown={(event) => event.key === 'Enter' && onEnter()}
       />
-      {isWrong && <span className="gl-note gl-error" role="alert">{t('limits.max.wrong')}</span>}
+      {isWrong && <span className="gl-note gl-error" role="alert">{t('limits.max.wrong', BOUNDS)}</span>}
     </span>
   );
 }

@@ -33,14 +33,13 @@ interface QueueingProps {
 
 export function Queueing({ section, disabled, t }: QueueingProps) {
   const pending = usePending();
-  const forever = t('queueing.timeout.forever');
-  const duration = (zero: string) => (ms: unknown): string => (ms === 0 ? zero : typeof ms === 'number' ? exactly(ms, t) : said(ms));
+  const duration = (ms: unknown): string => (typeof ms === 'number' ? exactly(ms, t) : said(ms));
 
   const row = <F extends Field>(field: F, title: Word, hint: string, say: (value: unknown) => string, control: (value: Config[F], finish: (value: unknown, seen?: unknown) => void) => ReactNode) => {
     const place = placeOf({ in: 'fields', key: field });
     const found = pending.get(place);
     const stored = section.value[field];
-    const value = (found === undefined || found.state === 'conflict' ? stored : found.edit.want) ?? STANDARD[field];
+    const value = (found === undefined ? stored : found.edit.want) ?? STANDARD[field];
     const finish = (want: unknown, seen: unknown = value): void => {
       // Nothing is stored where the standard holds.
       edits.submit({ in: 'fields', key: field, seen: stored === undefined ? undefined : seen, want });
@@ -68,21 +67,21 @@ export function Queueing({ section, disabled, t }: QueueingProps) {
         value={value}
         write={said}
         read={(text) => integer(text, least, most)}
-        wrong={t('queueing.integer.wrong', { least, most })}
+        wrong={t('limits.max.wrong', { least, most })}
         unsaved={t('limits.max.unsaved')}
         disabled={disabled}
         onFinish={finish}
       />
     ));
 
-  const time = (field: Field, title: Word, hint: string, wrong: Word, zero: string): ReactNode =>
-    row(field, title, hint, duration(zero), (value, finish) => (
+  const time = (field: Field, title: Word, hint: string): ReactNode =>
+    row(field, title, hint, duration, (value, finish) => (
       <Numeral<unknown>
         label={t(title)}
         value={value}
-        write={duration(zero)}
-        read={(text) => (text.trim() === zero ? 0 : milliseconds(text))}
-        wrong={t(wrong)}
+        write={duration}
+        read={milliseconds}
+        wrong={t('queueing.timeout.wrong')}
         unsaved={t('limits.max.unsaved')}
         wide
         disabled={disabled}
@@ -101,7 +100,7 @@ export function Queueing({ section, disabled, t }: QueueingProps) {
   return (
     <section className="gl-part" aria-labelledby="gl-queueing">
       <h3 id="gl-queueing">{t('queueing.title')}</h3>
-      {time('queueTimeoutMs', 'queueing.timeout', t('queueing.timeout.hint', { standard: exactly(STANDARD.queueTimeoutMs, t) }), 'queueing.timeout.wrong', forever)}
+      {time('queueTimeoutMs', 'queueing.timeout', t('queueing.timeout.hint', { standard: exactly(STANDARD.queueTimeoutMs, t) }))}
       {number('maxQueued', 'queueing.queued', t('queueing.queued.hint', { standard: STANDARD.maxQueued }), 0, 200_000)}
       <details className="gl-advanced">
         <summary>{t('queueing.advanced')}</summary>
@@ -122,7 +121,7 @@ export function Queueing({ section, disabled, t }: QueueingProps) {
             onFinish={finish}
           />
         ))}
-        {time('spawnGraceMs', 'queueing.grace', t('queueing.grace.hint'), 'queueing.grace.wrong', exactly(0, t))}
+        {time('spawnGraceMs', 'queueing.grace', t('queueing.grace.hint'))}
         {word('onFailure', 'queueing.failure', 'queueing.failure.hint', { open: 'queueing.failure.open', closed: 'queueing.failure.closed' })}
         {number('maxRestarts', 'queueing.restarts', t('queueing.restarts.hint'), 0, MOST)}
       </details>
