@@ -2,7 +2,7 @@
 // a factory under the package's name, which is handed `require` and gives back the exports.
 
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
-import { pathToFileURL } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { build, transform } from 'esbuild'
 
 /** What the page's shell hands out in every version of the harness; anything else may be missing when we are loaded. */
@@ -15,10 +15,10 @@ const provided = [
 ]
 
 /** How many bytes the script may have. */
-const limit = 70_000
+const limit = 60_000
 
 /** What we use of React: taken out once each, a call is shorter than through the module it comes from. */
-const used = 'createElement, Fragment, memo, useCallback, useEffect, useId, useLayoutEffect, useMemo, useReducer, useRef, useState, useSyncExternalStore'
+const used = 'createElement, Fragment, memo, useCallback, useEffect, useId, useMemo, useReducer, useRef, useState, useSyncExternalStore'
 
 /** Classes that others hold on to; all others are our own business. */
 const kept = ['gl', 'gl-dock', 'gl-hint', 'gl-name', 'gl-now', 'gl-plugin', 'gl-row', 'gl-rows', 'gl-selector']
@@ -55,7 +55,7 @@ const smaller = {
       if (composed !== null) throw new Error(`${path}: ${composed[0]}: the name of a word has to stand whole`)
       const contents = text
         .replace(/'([a-z]\w*(?:\.\w+)+)'/gu, (literal, name) => (words.has(name) ? `'${words.get(name)}'` : literal))
-        .replace(/(?<=["' ])gl-[a-z-]+(?=["' ])/gu, (name) => classes.get(name) ?? name)
+        .replace(/(?<=["'` ])gl-[a-z-]+(?=["'` $])/gu, (name) => classes.get(name) ?? name)
       return { contents, loader: path.endsWith('x') ? 'tsx' : 'ts' }
     })
     bundle.onLoad({ filter: /\.css$/ }, async ({ path }) => {
@@ -71,14 +71,14 @@ const smaller = {
 const source = new URL('src/', import.meta.url)
 
 /**
- * Short names for long ones, which a prefix keeps apart from those of others.
+ * Short names for long ones, two letters and digits each and the first a letter; a prefix keeps them apart from those of others.
  * @param {readonly string[]} names
  * @param {string} prefix
  * @param {readonly string[]} kept
  * @returns {ReadonlyMap<string, string>}
  */
 function short(names, prefix, kept = []) {
-  return new Map([...new Set(names)].filter((name) => !kept.includes(name)).map((name, at) => [name, prefix + at.toString(36)]))
+  return new Map([...new Set(names)].filter((name) => !kept.includes(name)).map((name, at) => [name, prefix + (at + 370).toString(36)]))
 }
 
 /**
@@ -99,8 +99,9 @@ function shortWords(words) {
 export async function bundle() {
   const { name } = JSON.parse(await readFile(new URL('../host-shim/dsh/package.json', import.meta.url), 'utf8'))
   const { outputFiles } = await build({
-    absWorkingDir: new URL('.', import.meta.url).pathname,
-    entryPoints: ['src/index.ts'],
+    absWorkingDir: fileURLToPath(new URL('.', import.meta.url)),
+    // The exports alone, without what makes them a module of another kind.
+    stdin: { contents: "import { apply, inject } from './src/index.ts'; Object.assign(exports, { apply, inject })", resolveDir: fileURLToPath(new URL('.', import.meta.url)) },
     bundle: true,
     write: false,
     format: 'cjs',

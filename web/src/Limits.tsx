@@ -7,13 +7,14 @@ import { catalog, edits, stats, usePending, usePolled } from './live.ts';
 import { Meter } from './Meter.tsx';
 import { Numeral } from './Numeral.tsx';
 import { recall, remember } from './paused.ts';
-import { Picker, type Option } from './Picker.tsx';
+import { Picker } from './Picker.tsx';
 import { isOffered, optionOf, optionsOf, routeOfText } from './offers.ts';
 import { nameOf, routeOf, scopeOfGroup, scopeOfLimit, textOf, type Scope } from './scopes.ts';
 import { Button, Input } from './ui.tsx';
 import { about, integer } from './units.ts';
 import { Unsaved } from './Unsaved.tsx';
 import { counted, type Translate, type Word } from './words/index.ts';
+import { Wrong } from './Wrong.tsx';
 
 const MOST = 4_294_967_295;
 const BOUNDS = { least: 1, most: MOST };
@@ -55,8 +56,8 @@ export function Limits({ section, disabled, t }: { readonly section: Section; re
         ))}
       </ul>
       <Add taken={new Set(rows.filter(({ gone }) => !gone).map(({ key }) => key))} offers={offers} disabled={disabled} t={t} />
-      {failure !== undefined && <p className="gl-note gl-error" role="alert">{t('limits.catalogFailed', { error: failure.message })}</p>}
-      {offers?.error !== undefined && <p className="gl-note gl-error">{t('limits.catalogFailed', { error: offers.error })}</p>}
+      {failure !== undefined && <Wrong role="alert">{t('limits.catalogFailed', { error: failure.message })}</Wrong>}
+      {offers?.error !== undefined && <Wrong>{t('limits.catalogFailed', { error: offers.error })}</Wrong>}
       {offers?.providers.map(({ id, error }) => error !== undefined && (
         <p key={id} className="gl-note">{t('limits.providerFailed', { provider: id, error })}</p>
       ))}
@@ -171,7 +172,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
         </div>
       </div>
       {list === 'groups' && <Routes group={row as Group} name={name} offers={offers} disabled={disabled || gone} onChange={(routes) => put({ ...row, routes } as Group)} t={t} />}
-      {problems.map(({ path, message }) => <p key={path} className="gl-note gl-error">{path}: {message}</p>)}
+      {problems.map(({ path, message }) => <Wrong key={path}>{path}: {message}</Wrong>)}
       <Unsaved pending={pending} say={(value) => sayRow(value, t)} t={t} />
     </li>
   );
@@ -226,7 +227,7 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
   return (
     <details className="gl-routes">
       <summary>{t('limits.routes')} · {routes.length}</summary>
-      <ul aria-label={t('limits.routesOf', { scope: name })}>
+      <ul aria-label={`${t('limits.routes')}: ${name}`}>
         {routes.map((route, index) => {
           const text = nameOfRoute(route, t);
           return (
@@ -234,7 +235,7 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
               <span>{text}</span>
               <Button
                 disabled={disabled || routes.length === 1}
-                aria-label={t('limits.route.remove', { route: text, scope: name })}
+                aria-label={`${t('limits.remove')}: ${text}`}
                 onClick={() => onChange(routes.toSpliced(index, 1))}
               >
                 {t('limits.remove')}
@@ -243,41 +244,41 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
           );
         })}
       </ul>
-      {!disabled && <RoutePicker label={`${t('limits.add.save')}: ${name}`} taken={keys} offers={offers} onPick={(route) => onChange([...routes, route])} t={t} />}
+      {!disabled && <ScopePicker label={`${t('limits.add.save')}: ${name}`} taken={keys} ofGroup offers={offers} onPick={(scope) => onChange([...routes, routeOf(scope)])} t={t} />}
     </details>
   );
 }
 
-interface RoutePickerProps {
+/** What a limit of one row can be on. */
+type Single = Exclude<Scope, { kind: 'group' }>;
+
+interface ScopePickerProps {
   readonly label: string;
   readonly taken: ReadonlySet<string>;
+  /** A group is of models, not of everything. */
+  readonly ofGroup: boolean;
   readonly offers: Catalog | undefined;
-  readonly onPick: (route: Route) => void;
+  readonly onPick: (scope: Single) => void;
   readonly t: Translate;
 }
 
-/** Finds a route, or all routes of a provider. */
-function RoutePicker({ label, taken, offers, onPick, t }: RoutePickerProps) {
+/** Finds what is to be limited. */
+function ScopePicker({ label, taken, ofGroup, offers, onPick, t }: ScopePickerProps) {
   return (
-    <Picker<Scope>
+    <Picker<Single>
       label={label}
       placeholder={t('limits.add.find')}
       none={t('limits.add.none')}
-      options={optionsOf(offers, t).filter(({ key, value }) => value.kind !== 'everything' && !taken.has(key))}
-      custom={customOption(taken, t)}
+      options={optionsOf(offers, t).filter(({ key, value }) => !taken.has(key) && !(ofGroup && value.kind === 'everything'))}
+      custom={(text) => {
+        const scope = routeOfText(text);
+        if (scope === undefined || taken.has(textOf(scope))) return undefined;
+        return { ...optionOf(scope, t), text: t('limits.add.custom', { route: nameOf(scope, t) }) };
+      }}
       t={t}
-      onPick={(scope) => scope.kind !== 'group' && onPick(routeOf(scope))}
+      onPick={onPick}
     />
   );
-}
-
-/** What a person writes who means a route that is not offered now. */
-function customOption(taken: ReadonlySet<string>, t: Translate): (text: string) => Option<Scope> | undefined {
-  return (text) => {
-    const scope = routeOfText(text);
-    if (scope === undefined || taken.has(textOf(scope))) return undefined;
-    return { ...optionOf(scope, t), text: t('limits.add.custom', { route: nameOf(scope, t) }) };
-  };
 }
 
 function keyOfRoute(route: Route): string {
@@ -301,9 +302,7 @@ interface AddProps {
 /** Adds a limit, or a group. */
 function Add({ taken, offers, disabled, t }: AddProps) {
   const [adding, setAdding] = useState<List>();
-  const done = (): void => setAdding(undefined);
-  if (adding === 'limits') return <AddLimit taken={taken} offers={offers} onDone={done} t={t} />;
-  if (adding === 'groups') return <AddGroup taken={taken} offers={offers} onDone={done} t={t} />;
+  if (adding !== undefined) return <Adder list={adding} taken={taken} offers={offers} onDone={() => setAdding(undefined)} t={t} />;
   return (
     <div className="gl-actions">
       <Button disabled={disabled} onClick={() => setAdding('limits')}>{t('limits.add')}</Button>
@@ -312,101 +311,64 @@ function Add({ taken, offers, disabled, t }: AddProps) {
   );
 }
 
-type AdderProps = Omit<AddProps, 'disabled'> & { readonly onDone: () => void };
-
-function AddLimit({ taken, offers, onDone, t }: AdderProps) {
-  const [scope, setScope] = useState<Scope>();
-  const [max, setMax] = useState('1');
-  const value = integer(max, 1, MOST);
-  const key = scope === undefined ? undefined : textOf(scope);
-  const isTaken = key !== undefined && taken.has(key);
-  const add = (): void => {
-    if (scope === undefined || scope.kind === 'group' || key === undefined || value === undefined || isTaken) return;
-    edits.submit({ in: 'limits', key, seen: undefined, want: { ...routeOf(scope), max: value } });
-    onDone();
-  };
-  return (
-    <div className="gl-add" role="group" aria-label={t('limits.add')}>
-      {scope === undefined
-        ? (
-          <Picker<Scope>
-            label={t('limits.add.what')}
-            placeholder={t('limits.add.find')}
-            none={t('limits.add.none')}
-            options={optionsOf(offers, t).filter(({ key }) => !taken.has(key))}
-            custom={customOption(taken, t)}
-            t={t}
-            autoFocus
-            onPick={setScope}
-          />
-        )
-        : <Button aria-label={`${t('limits.add.what')}: ${nameOf(scope, t)}`} onClick={() => setScope(undefined)}>{nameOf(scope, t)}</Button>}
-      <Max text={max} onChange={setMax} onEnter={add} t={t} />
-      <Button variant="primary" disabled={scope === undefined || value === undefined || isTaken} onClick={add}>{t('limits.add.save')}</Button>
-      <Button onClick={onDone}>{t('limits.add.cancel')}</Button>
-      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.taken')}</p>}
-    </div>
-  );
+interface AdderProps extends Omit<AddProps, 'disabled'> {
+  readonly list: List;
+  readonly onDone: () => void;
 }
 
-function AddGroup({ taken, offers, onDone, t }: AdderProps) {
+function Adder({ list, taken, offers, onDone, t }: AdderProps) {
   const [name, setName] = useState('');
-  const [routes, setRoutes] = useState<readonly Route[]>([]);
+  const [chosen, setChosen] = useState<readonly Single[]>([]);
   const [max, setMax] = useState('1');
+  const ofGroup = list === 'groups';
   const value = integer(max, 1, MOST);
-  const scope = scopeOfGroup({ name });
+  const scope = ofGroup ? scopeOfGroup({ name }) : chosen[0];
   const key = scope === undefined ? undefined : textOf(scope);
   const isTaken = key !== undefined && taken.has(key);
+  const [first] = chosen;
   const add = (): void => {
-    if (key === undefined || value === undefined || isTaken || routes.length === 0) return;
-    edits.submit({ in: 'groups', key, seen: undefined, want: { name: name.trim(), routes, max: value } });
+    if (key === undefined || value === undefined || first === undefined || isTaken) return;
+    const want = ofGroup ? { name: name.trim(), routes: chosen.map(routeOf), max: value } : { ...routeOf(first), max: value };
+    edits.submit({ in: list, key, seen: undefined, want });
     onDone();
   };
+  const isWrong = value === undefined;
   return (
-    <div className="gl-add" role="group" aria-label={t('limits.add.group')}>
-      <Input aria-label={t('limits.add.groupName')} placeholder={t('limits.add.groupName')} autoComplete="off" autoFocus value={name} onChange={(event) => setName(event.target.value)} />
-      <Max text={max} onChange={setMax} onEnter={add} t={t} />
-      <ul className="gl-chosen" aria-label={t('limits.add.groupRoutes')}>
-        {routes.map((route, index) => {
-          const text = nameOfRoute(route, t);
-          return (
-            <li key={keyOfRoute(route)}>
-              <span>{text}</span>
-              <Button aria-label={t('limits.route.remove', { route: text, scope: name })} onClick={() => setRoutes(routes.toSpliced(index, 1))}>{t('limits.remove')}</Button>
-            </li>
-          );
-        })}
+    <div className="gl-add" role="group" aria-label={t(ofGroup ? 'limits.add.group' : 'limits.add')}>
+      {ofGroup && <Input aria-label={t('limits.add.groupName')} placeholder={t('limits.add.groupName')} autoComplete="off" autoFocus value={name} onChange={(event) => setName(event.target.value)} />}
+      {(ofGroup || first === undefined) && (
+        <ScopePicker
+          label={t(ofGroup ? 'limits.add.groupRoutes' : 'limits.add.what')}
+          taken={ofGroup ? new Set(chosen.map(textOf)) : taken}
+          ofGroup={ofGroup}
+          offers={offers}
+          onPick={(picked) => setChosen([...chosen, picked])}
+          t={t}
+        />
+      )}
+      <ul className="gl-chosen" aria-label={t(ofGroup ? 'limits.add.groupRoutes' : 'limits.add.what')}>
+        {chosen.map((picked, index) => (
+          <li key={textOf(picked)}>
+            <span>{nameOf(picked, t)}</span>
+            <Button aria-label={`${t('limits.remove')}: ${nameOf(picked, t)}`} onClick={() => setChosen(chosen.toSpliced(index, 1))}>{t('limits.remove')}</Button>
+          </li>
+        ))}
       </ul>
-      <RoutePicker label={t('limits.add.groupRoutes')} taken={new Set(routes.map(keyOfRoute))} offers={offers} onPick={(route) => setRoutes([...routes, route])} t={t} />
-      <Button variant="primary" disabled={key === undefined || value === undefined || isTaken || routes.length === 0} onClick={add}>{t('limits.add.save')}</Button>
+      <span className="gl-numeral">
+        <Input
+          aria-label={t('limits.mode.limited')}
+          aria-invalid={isWrong || undefined}
+          inputMode="numeric"
+          autoComplete="off"
+          value={max}
+          onChange={(event) => setMax(event.target.value)}
+          onKeyDown={(event) => event.key === 'Enter' && add()}
+        />
+        {isWrong && <Wrong role="alert">{t('limits.max.wrong', BOUNDS)}</Wrong>}
+      </span>
+      <Button variant="primary" disabled={key === undefined || isWrong || first === undefined || isTaken} onClick={add}>{t('limits.add.save')}</Button>
       <Button onClick={onDone}>{t('limits.add.cancel')}</Button>
-      {isTaken && <p className="gl-note gl-error" role="alert">{t('limits.add.taken')}</p>}
+      {isTaken && <Wrong role="alert">{t('limits.add.taken')}</Wrong>}
     </div>
-  );
-}
-
-interface MaxProps {
-  readonly text: string;
-  readonly onChange: (text: string) => void;
-  readonly onEnter: () => void;
-  readonly t: Translate;
-}
-
-/** The number of a row that is not there yet. */
-function Max({ text, onChange, onEnter, t }: MaxProps) {
-  const isWrong = integer(text, 1, MOST) === undefined;
-  return (
-    <span className="gl-numeral">
-      <Input
-        aria-label={t('limits.mode.limited')}
-        aria-invalid={isWrong || undefined}
-        inputMode="numeric"
-        autoComplete="off"
-        value={text}
-        onChange={(event) => onChange(event.target.value)}
-        onKeyDown={(event) => event.key === 'Enter' && onEnter()}
-      />
-      {isWrong && <span className="gl-note gl-error" role="alert">{t('limits.max.wrong', BOUNDS)}</span>}
-    </span>
   );
 }

@@ -33,10 +33,10 @@ function Routes({ value, t }: { readonly value: Stats; readonly t: Translate }) 
   const hold = useHold();
   const lines = useMemo(() => linesOf(value), [value]);
   const starts = useMemo(() => startsIn(value), [value]);
-  const limits = useMemo(() => new Map(value.scopes?.map(({ scope, max }) => [scope, max])), [value]);
   const rows = useSteady(lines, scopeOf, hold.held);
   const { open, turn } = useUnfolded(rows);
   const { holders = [], waiters = [], holdersTotal = holders.length, waitersTotal = waiters.length, credits = 0 } = value;
+  const [shown, total] = [holders.length + waiters.length, holdersTotal + waitersTotal];
   const idle = lines.length === 0;
   return (
     <>
@@ -45,13 +45,12 @@ function Routes({ value, t }: { readonly value: Stats; readonly t: Translate }) 
         <Sparkline points={history.points()} name={t('now.whole')} t={t} />
       </div>
       {credits > 0 && lines.every(({ numbers }) => (numbers?.credits ?? 0) === 0) && <p className="gl-note">{counted(t, 'now.credits', credits)}</p>}
-      {waiters.length < waitersTotal && <p className="gl-note">{t('now.cut.waiting', { shown: grouped(waiters.length), total: grouped(waitersTotal) })}</p>}
-      {holders.length < holdersTotal && <p className="gl-note">{t('now.cut.generating', { shown: grouped(holders.length), total: grouped(holdersTotal) })}</p>}
+      {shown < total && <p className="gl-note">{t('now.cut', { shown: grouped(shown), total: grouped(total) })}</p>}
       <div {...hold.props}>
         {rows.length > 0 && (
           <ul className="gl-busy" role="list" aria-label={t('now.routes')}>
             {rows.map(({ key, value: line, gone }) => open.get(key) === true
-              ? <Unfolded key={key} line={gone ? left(line) : line} gone={gone} held={hold.held} starts={starts} limits={limits} points={history.points(key)} turn={turn} t={t} />
+              ? <Unfolded key={key} line={gone ? left(line) : line} gone={gone} held={hold.held} starts={starts} points={history.points(key)} turn={turn} t={t} />
               : <Folded key={key} scope={key} active={gone ? 0 : line.active} waiting={gone ? 0 : line.waiting} max={line.numbers?.max} gone={gone} turn={turn} t={t} />)}
           </ul>
         )}
@@ -130,13 +129,12 @@ interface UnfoldedProps {
   readonly gone: boolean;
   readonly held: boolean;
   readonly starts: ReadonlyMap<number, number>;
-  readonly limits: ReadonlyMap<string, number>;
   readonly points: Parameters<typeof Sparkline>[0]['points'];
   readonly turn: (scope: string) => void;
   readonly t: Translate;
 }
 
-const Unfolded = memo(function Unfolded({ line, gone, held, starts, limits, points, turn, t }: UnfoldedProps) {
+const Unfolded = memo(function Unfolded({ line, gone, held, starts, points, turn, t }: UnfoldedProps) {
   const route = routeName(line.scope);
   const holders = useSteady(line.holders, keyOfHolder, held);
   const waiters = useSteady(line.waiters, keyOfWaiter, held);
@@ -153,7 +151,7 @@ const Unfolded = memo(function Unfolded({ line, gone, held, starts, limits, poin
         {(row) => <HolderRow key={row.key} {...holderTexts(row, t)} gone={row.gone} />}
       </Few>
       <Few rows={waiters} total={line.waiting} name={t('now.waiters', { route })} ordered t={t}>
-        {(row) => <WaiterRow key={row.key} {...waiterTexts(row, line, starts, limits, t)} gone={row.gone} t={t} />}
+        {(row) => <WaiterRow key={row.key} {...waiterTexts(row, line, starts, t)} gone={row.gone} t={t} />}
       </Few>
     </li>
   );
@@ -177,13 +175,14 @@ function Few<T>({ rows, total, name, ordered = false, t, children }: FewProps<T>
   const [all, setAll] = useState(false);
   if (rows.length === 0) return null;
   const listed = rows.reduce((count, { gone }) => count + Number(!gone), 0);
+  const turn = t(all ? 'now.fewer' : 'now.all', { n: grouped(listed) });
   const List = ordered ? 'ol' : 'ul';
   return (
     <>
       <List className="gl-people" role="list" aria-label={name}>{(all ? rows : first(rows, FEW)).map(children)}</List>
       {(listed > FEW || listed < total) && (
         <p className="gl-more">
-          {listed > FEW && <Button variant="ghost" aria-expanded={all} aria-label={t(all ? 'now.fewer.of' : 'now.all.of', { n: grouped(listed), name })} onClick={() => setAll(!all)}>{t(all ? 'now.fewer' : 'now.all', { n: grouped(listed) })}</Button>}
+          {listed > FEW && <Button variant="ghost" aria-expanded={all} aria-label={`${turn}: ${name}`} onClick={() => setAll(!all)}>{turn}</Button>}
           {listed < total && <span className="gl-note">{t('now.cut', { shown: grouped(listed), total: grouped(total) })}</span>}
         </p>
       )}
@@ -234,7 +233,7 @@ interface WaiterTexts {
   readonly start: string;
 }
 
-function waiterTexts({ value, gone }: Row<Waiter>, line: Line, starts: ReadonlyMap<number, number>, limits: ReadonlyMap<string, number>, t: Translate): WaiterTexts {
+function waiterTexts({ value, gone }: Row<Waiter>, line: Line, starts: ReadonlyMap<number, number>, t: Translate): WaiterTexts {
   const session = sessionName(value, t);
   const spawn = value.kind === 'spawn';
   const start = gone ? undefined : starts.get(value.id);
@@ -244,7 +243,7 @@ function waiterTexts({ value, gone }: Row<Waiter>, line: Line, starts: ReadonlyM
     name: spawn ? t('now.spawn', { session }) : session,
     mark: spawn ? '' : childMark(value, t).join(),
     time: gone ? t(fate(value, line)) : t('now.for', { time: about(value.waitedMs, t) }),
-    why: gone ? '' : reason(value, limits.get(value.blockedBy?.scope ?? ''), t),
+    why: gone ? '' : reason(value, t),
     start: start === undefined ? '' : about(Math.max(1_000, start), t),
   };
 }
@@ -259,12 +258,7 @@ const WaiterRow = memo(function WaiterRow({ id, place, name, mark, time, why, st
         <span className="gl-time">{time}</span>
         {why !== '' && <span className="gl-why">{why}</span>}
       </span>
-      {start !== '' && (
-        <span className="gl-start" title={t('now.estimate.hint')}>
-          <span aria-hidden="true">{t('now.estimate', { time: start })}</span>
-          <span className="gl-hidden">{t('now.estimate.words', { time: start })}</span>
-        </span>
-      )}
+      {start !== '' && <span className="gl-start" title={t('now.estimate.hint')}>{t('now.estimate', { time: start })}</span>}
     </li>
   );
 });
@@ -278,7 +272,7 @@ const REFUSED: Readonly<Record<keyof Refused, Word>> = {
 };
 
 /** The run in numbers. */
-function Totals({ value: { now, totals, waitMs }, t }: { readonly value: Stats; readonly t: Translate }) {
+function Totals({ value: { now = 0, totals, waitMs }, t }: { readonly value: Stats; readonly t: Translate }) {
   const id = useId();
   if (totals === undefined) return null;
   const { admitted, waited, refused, cancelled, since } = totals;
@@ -294,7 +288,7 @@ function Totals({ value: { now, totals, waitMs }, t }: { readonly value: Stats; 
   ];
   return (
     <div className="gl-totals">
-      <h4 id={id}>{now === undefined ? t('now.totals') : t('now.totals.of', { time: about(Math.max(0, now - since), t) })}</h4>
+      <h4 id={id}>{t('now.totals.of', { time: about(Math.max(0, now - since), t) })}</h4>
       <dl aria-labelledby={id}>{facts.map(([word, text]) => <div key={word}><dt>{t(word)}</dt><dd>{text}</dd></div>)}</dl>
     </div>
   );

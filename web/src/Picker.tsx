@@ -1,6 +1,6 @@
 /** Finds something by writing a part of its name, among as many as there are. */
 import { useId, useState, type KeyboardEvent } from 'react';
-import { counted, type Translate } from './words/index.ts';
+import type { Translate } from './words/index.ts';
 import { Input } from './ui.tsx';
 
 /** What can be picked. */
@@ -110,7 +110,7 @@ export function Picker<T>({ label, placeholder, none, options, custom, t, autoFo
           </li>
         ))}
         {open && shown.length === 0 && <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{none}</li>}
-        {open && more > 0 && <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{counted(t, 'limits.add.more', more)}</li>}
+        {open && more > 0 && <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{t('limits.add.more', { n: more })}</li>}
       </ul>
     </span>
   );

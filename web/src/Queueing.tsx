@@ -8,6 +8,7 @@ import { Numeral } from './Numeral.tsx';
 import { exactly, integer, milliseconds } from './units.ts';
 import { Unsaved } from './Unsaved.tsx';
 import type { Translate, Word } from './words/index.ts';
+import { Wrong } from './Wrong.tsx';
 
 /** What holds where nothing is set. */
 const STANDARD = {
@@ -54,7 +55,7 @@ export function Queueing({ section, disabled, t }: QueueingProps) {
           </div>
           <div className="gl-controls">{control(value as Config[F], finish)}</div>
         </div>
-        {problems.map(({ path, message }) => <p key={path} className="gl-note gl-error">{path}: {message}</p>)}
+        {problems.map(({ path, message }) => <Wrong key={path}>{path}: {message}</Wrong>)}
         <Unsaved pending={found} say={say} t={t} />
       </div>
     );

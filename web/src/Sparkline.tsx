@@ -22,7 +22,7 @@ export const Sparkline = memo(function Sparkline({ points, name, t }: SparklineP
   const most = (of: (point: Point) => number): string => grouped(points.reduce((found, point) => Math.max(found, of(point)), 0));
   const text = t('now.spark', { name, time: about(last.at - first.at, t), generating: most((point) => point.occupancy), waiting: most((point) => point.waiting) });
   return (
-    <svg className="gl-spark" role="img" aria-label={text} viewBox={`0 -1 ${WIDTH} ${HEIGHT + 2}`} preserveAspectRatio="none">
+    <svg className="gl-spark" role="img" viewBox={`0 -1 ${WIDTH} ${HEIGHT + 2}`} preserveAspectRatio="none">
       <title>{text}</title>
       <path className="gl-spark-waiting" d={`${waiting}V${HEIGHT}H0Z`} />
       <path className="gl-spark-occupancy" d={occupancy} vectorEffect="non-scaling-stroke" />

@@ -8,7 +8,7 @@ import type { Polled } from './poller.ts';
 import { nameOf, routeOf, textOf } from './scopes.ts';
 import { Button } from './ui.tsx';
 import { about } from './units.ts';
-import { counted, type Translate } from './words/index.ts';
+import type { Translate } from './words/index.ts';
 
 interface StatesProps {
   readonly config: Polled<Section | Unavailable>;
@@ -75,7 +75,7 @@ function Component({ host, t }: { readonly host: Host; readonly t: Translate }) 
     case 'starting':
       return <Banner kind="quiet">{t('state.starting')}</Banner>;
     case 'running':
-      return restarts === 0 ? null : <Banner kind="warn">{counted(t, 'state.restarted', restarts, { reason })}</Banner>;
+      return restarts === 0 ? null : <Banner kind="warn">{t('state.restarted', { n: restarts, reason })}</Banner>;
   }
 }
 

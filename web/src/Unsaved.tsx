@@ -3,6 +3,7 @@ import { placeOf, type Pending } from './edits.ts';
 import { edits } from './live.ts';
 import { Button } from './ui.tsx';
 import type { Translate } from './words/index.ts';
+import { Wrong } from './Wrong.tsx';
 
 interface UnsavedProps {
   readonly pending: Pending | undefined;
@@ -19,7 +20,7 @@ export function Unsaved({ pending, say, t }: UnsavedProps) {
   if (state === 'failed') {
     return (
       <div className="gl-unsaved" role="alert">
-        <p className="gl-note gl-error">{t('write.failed', { error: error ?? '' })}</p>
+        <Wrong>{t('write.failed', { error: error ?? '' })}</Wrong>
         <Button onClick={edits.again}>{t('write.again')}</Button>
         <Button onClick={() => edits.discard(place)}>{t('write.discard')}</Button>
       </div>
@@ -27,7 +28,7 @@ export function Unsaved({ pending, say, t }: UnsavedProps) {
   }
   return (
     <div className="gl-unsaved" role="alert">
-      <p className="gl-note gl-error">{theirs === undefined ? t('conflict.removed') : t('conflict.set', { theirs: say(theirs) })}</p>
+      <Wrong>{theirs === undefined ? t('conflict.removed') : t('conflict.set', { theirs: say(theirs) })}</Wrong>
       <Button onClick={() => edits.insist(place)}>{edit.want === undefined ? t('conflict.mine.remove') : t('conflict.mine', { mine: say(edit.want) })}</Button>
       <Button onClick={() => edits.discard(place)}>{theirs === undefined ? t('conflict.theirs.removed') : t('conflict.theirs', { theirs: say(theirs) })}</Button>
     </div>

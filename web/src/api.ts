@@ -138,7 +138,13 @@ export interface Waiter extends Session {
   /** Among those who wait for the same route, from 1. */
   readonly position: number;
   readonly waitedMs: number;
-  readonly blockedBy: { readonly scope: string; readonly why: 'full' | 'paused' | 'pool' | 'credits' | 'kept' } | null;
+  /** The scope that blocks it and how, with the limit there and how many seats are held. */
+  readonly blockedBy: {
+    readonly scope: string;
+    readonly why: 'full' | 'paused' | 'pool' | 'credits' | 'kept';
+    readonly limit: number;
+    readonly occupancy: number;
+  } | null;
 }
 
 export interface Host {

@@ -16,13 +16,12 @@ export function Page({ t }: DoorProps) {
 export function Foldable({ t }: DoorProps) {
   const [open, setOpen] = useState(false);
   const id = useId();
-  const title = t('title');
   return (
     <li className="gl-plugin" data-open={open || undefined}>
-      <button type="button" aria-expanded={open} aria-controls={id} aria-label={t(open ? 'collapse' : 'expand', { title })} onClick={() => setOpen(!open)}>
+      <button type="button" aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
         <span className="gl-plugin-text">
-          <span className="gl-plugin-name">{title}</span>
-          <span className="gl-plugin-summary">{t('summary')}</span>
+          <span className="gl-plugin-name">{t('title')}</span>
+          <span className="gl-plugin-summary">{t('intro')}</span>
         </span>
         <svg aria-hidden="true" width="14" height="14" viewBox="0 0 14 14" fill="none" stroke="currentColor" strokeWidth="1.3"><path d="m3.5 5.3 3.5 3.4 3.5-3.4" /></svg>
       </button>
@@ -33,5 +32,5 @@ export function Foldable({ t }: DoorProps) {
 
 /** The configuration of our row, dsh 0.2: a line on the list, the card on the page. */
 export function RowConfig({ t, view }: DoorProps & { readonly view?: 'summary' | 'page' }) {
-  return view === 'summary' ? <>{t('summary')}</> : <Card t={t} titled={false} />;
+  return view === 'summary' ? <>{t('intro')}</> : <Card t={t} titled={false} />;
 }

@@ -27,12 +27,10 @@ export function gearOf(svg: Drawn): Hand | undefined {
   const parts = drawn(svg);
   const [only] = parts;
   const paths = parts.length === 1 && only !== undefined && tag(only) === 'g' ? drawn(only) : parts;
-  if (!paths.every((path) => tag(path) === 'path')) return undefined;
-  const hand = (['filled', 'stroked'] as const).find((each) => paths.every((path) => path.getAttribute(each === 'filled' ? 'fill' : 'stroke') === 'currentColor'));
-  // A rim, and a hub inside it: filled in one group, stroked side by side.
-  if (paths.length !== 2 || (hand === 'stroked') !== (parts.length === 2)) return undefined;
-  const [near, far] = paths.map(fromCentre).sort((a, b) => a - b);
-  return near !== undefined && far !== undefined && near < 3 && far > 4 ? hand : undefined;
+  // A rim and a hub: filled in one group, stroked side by side.
+  const hand = parts.length === 1 ? 'filled' : 'stroked';
+  const isWhole = paths.length === 2 && paths.every((path) => tag(path) === 'path' && path.getAttribute(hand === 'filled' ? 'fill' : 'stroke') === 'currentColor');
+  return isWhole ? hand : undefined;
 }
 
 /** The visible parts of it that are not ours. */
@@ -42,12 +40,6 @@ function drawn(element: Drawn): readonly Drawn[] {
 
 function tag({ tagName }: Drawn): string {
   return tagName.toLowerCase();
-}
-
-/** How far from the centre a path begins. */
-function fromCentre(path: Drawn): number {
-  const [, x, y] = /^M\s*([\d.]+)[\s,]+([\d.]+)/u.exec(path.getAttribute('d') ?? '') ?? [];
-  return Math.hypot(Number(x) - 8, Number(y) - 8);
 }
 
 /** Paints our row whenever the navigation is there; gives what ends that and takes it back. */

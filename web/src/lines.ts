@@ -61,16 +61,17 @@ function byRoute<T extends { readonly provider: string; readonly model: string }
  * or for seats of a pool, nor where no call has ended yet.
  */
 export function startsIn(stats: Stats): ReadonlyMap<number, number> {
-  const numbers = new Map(stats.scopes?.map((scope) => [scope.scope, scope]));
+  const means = new Map(stats.scopes?.map(({ scope, meanCallMs }) => [scope, meanCallMs]));
   const places = new Map<string, number>();
   const starts = new Map<number, number>();
   for (const { id, position, blockedBy } of stats.waiters ?? []) {
     if (blockedBy === null) continue;
-    const place = (places.get(blockedBy.scope) ?? 0) + 1;
-    places.set(blockedBy.scope, place);
-    const { max = 0, meanCallMs = null } = numbers.get(blockedBy.scope) ?? {};
-    if (max < 1 || meanCallMs === null || blockedBy.why === 'paused' || blockedBy.why === 'pool') continue;
-    starts.set(id, Math.ceil(Math.max(place, position) / max) * meanCallMs);
+    const { scope, why, limit } = blockedBy;
+    const place = (places.get(scope) ?? 0) + 1;
+    places.set(scope, place);
+    const mean = means.get(scope) ?? null;
+    if (limit < 1 || mean === null || why === 'paused' || why === 'pool') continue;
+    starts.set(id, Math.ceil(Math.max(place, position) / limit) * mean);
   }
   return starts;
 }
@@ -87,17 +88,14 @@ function brief(id: string): string {
 }
 
 /** Why somebody waits. */
-export function reason(waiter: Pick<Waiter, 'blockedBy'>, max: number | undefined, t: Translate): string {
-  const { blockedBy } = waiter;
+export function reason({ blockedBy }: Pick<Waiter, 'blockedBy'>, t: Translate): string {
   if (blockedBy === null) return t('reason.next');
-  const scope = nameOfText(blockedBy.scope, t);
-  if (blockedBy.why === 'full' && max !== undefined && max > 0) return t('reason.full', { scope, max: grouped(max) });
   // Who wrote the stats may know of more reasons than we do.
-  return t(REASONS[blockedBy.why] ?? 'reason.blocked', { scope });
+  return t(REASONS[blockedBy.why] ?? 'reason.full', { scope: nameOfText(blockedBy.scope, t), max: grouped(blockedBy.limit) });
 }
 
 const REASONS = {
-  full: 'reason.blocked',
+  full: 'reason.full',
   paused: 'reason.paused',
   pool: 'reason.pool',
   credits: 'reason.credits',

@@ -5,9 +5,10 @@ import { nameOf, textOf, type Scope } from './scopes.ts';
 import type { Translate } from './words/index.ts';
 
 type Route = Extract<Scope, { kind: 'route' }>;
+type Single = Exclude<Scope, { kind: 'group' }>;
 
 /** Everything, then each provider with its models. */
-export function optionsOf(catalog: Catalog | undefined, t: Translate): ReadonlyArray<Option<Scope>> {
+export function optionsOf(catalog: Catalog | undefined, t: Translate): ReadonlyArray<Option<Single>> {
   const providers = catalog?.providers ?? [];
   return [
     optionOf({ kind: 'everything' }, t),
@@ -18,7 +19,7 @@ export function optionsOf(catalog: Catalog | undefined, t: Translate): ReadonlyA
   ];
 }
 
-export function optionOf(scope: Scope, t: Translate): Option<Scope> {
+export function optionOf(scope: Single, t: Translate): Option<Single> {
   return { key: textOf(scope), text: nameOf(scope, t), value: scope };
 }
 
@@ -27,7 +28,7 @@ function also(name: string, id: string): { also?: string } {
 }
 
 /** The route that a person writes as `provider/model`; `*` as model is all of the provider's. */
-export function routeOfText(text: string): Scope | undefined {
+export function routeOfText(text: string): Single | undefined {
   const at = text.indexOf('/');
   if (at < 1) return undefined;
   const [provider, model] = [text.slice(0, at).trim(), text.slice(at + 1).trim()];

@@ -15,7 +15,7 @@ export interface Told {
 }
 
 /** What of a session waits, by the stats of it and of what it spawned; nothing where nothing does. */
-export function told(session: string, { waiters = [], scopes = [] }: Stats, t: Translate): Told | undefined {
+export function told(session: string, { waiters = [] }: Stats, t: Translate): Told | undefined {
   // The oldest come first.
   const own = waiters.find((waiter) => isOwn(waiter, session));
   const spawned = mostOf(waiters.filter((waiter) => !isOwn(waiter, session)));
@@ -23,11 +23,10 @@ export function told(session: string, { waiters = [], scopes = [] }: Stats, t: T
   const announced: string[] = [];
   let why = '';
   if (own !== undefined) {
-    const max = scopes.find(({ scope }) => scope === own.blockedBy?.scope)?.max;
     const route = routeOf(own);
-    parts.push(t('dock.waiting', { route }), t('dock.position', { ordinal: ordinal(t, own.position) }), about(own.waitedMs, t), ...block(own, max, t));
+    parts.push(t('dock.waiting', { route }), t('dock.position', { ordinal: ordinal(t, own.position) }), about(own.waitedMs, t), ...block(own, t));
     announced.push(t('dock.waiting', { route }));
-    why = reason(own, max, t);
+    why = reason(own, t);
   }
   if (spawned !== undefined) {
     const { route, count, more } = spawned;
@@ -43,11 +42,12 @@ function isOwn({ kind, session }: Waiter, own: string): boolean {
 }
 
 /** What blocks, in a few words. */
-function block({ blockedBy }: Waiter, max: number | undefined, t: Translate): readonly string[] {
+function block({ blockedBy }: Waiter, t: Translate): readonly string[] {
   if (blockedBy === null) return [];
-  if (max === 0 || blockedBy.why === 'paused') return [t('dock.paused')];
-  if (blockedBy.why !== 'full') return [t(BLOCKS[blockedBy.why])];
-  return max === undefined || max < 0 ? [] : [t('dock.limit', { max: grouped(max) })];
+  const { why, limit } = blockedBy;
+  if (limit === 0 || why === 'paused') return [t('limits.mode.paused').toLowerCase()];
+  // Who wrote the stats may know of more than we do.
+  return [why in BLOCKS ? t(BLOCKS[why as keyof typeof BLOCKS]) : t('dock.limit', { max: grouped(limit) })];
 }
 
 const BLOCKS = { pool: 'dock.pool', credits: 'dock.credits', kept: 'dock.kept' } as const;

@@ -12,9 +12,15 @@ function holder(more: Partial<Holder> = {}): Holder {
   return { session: 's', provider: 'p', model: 'm', calls: 1, heldMs: 0, ...more };
 }
 
+type Blocked = NonNullable<Waiter['blockedBy']>;
+
+function blocked(why: Blocked['why'], limit = 1, scope = 'p/m'): Blocked {
+  return { scope, why, limit, occupancy: limit };
+}
+
 function waiter(more: Partial<Waiter> = {}): Waiter {
   ids += 1;
-  return { id: ids, kind: 'stream', session: 's', provider: 'p', model: 'm', position: 1, waitedMs: 0, blockedBy: { scope: 'p/m', why: 'full' }, ...more };
+  return { id: ids, kind: 'stream', session: 's', provider: 'p', model: 'm', position: 1, waitedMs: 0, blockedBy: blocked('full'), ...more };
 }
 
 function scope(text: string, more: Partial<ScopeStats> = {}): ScopeStats {
@@ -62,27 +68,28 @@ suite('the estimated start', () => {
   };
 
   test('is as many calls away as the limit lets through at once', () => {
-    const line = [1, 2, 3, 4].map((position) => waiter({ position }));
-    assert.deepEqual(starts(line, scope('p/m', { max: 1, meanCallMs: 10_000 })), [10_000, 20_000, 30_000, 40_000]);
-    assert.deepEqual(starts(line, scope('p/m', { max: 2, meanCallMs: 10_000 })), [10_000, 10_000, 20_000, 20_000]);
+    const line = (limit: number): Waiter[] => [1, 2, 3, 4].map((position) => waiter({ position, blockedBy: blocked('full', limit) }));
+    const mean = scope('p/m', { meanCallMs: 10_000 });
+    assert.deepEqual(starts(line(1), mean), [10_000, 20_000, 30_000, 40_000]);
+    assert.deepEqual(starts(line(2), mean), [10_000, 10_000, 20_000, 20_000]);
   });
 
   test('counts those of other routes that wait for the same scope', () => {
-    const blockedBy = { scope: 'p/*', why: 'full' } as const;
+    const blockedBy = blocked('full', 1, 'p/*');
     const line = [waiter({ blockedBy }), waiter({ model: 'n', blockedBy }), waiter({ position: 2, blockedBy })];
     assert.deepEqual(starts(line, scope('p/*', { meanCallMs: 1_000 })), [1_000, 2_000, 3_000]);
   });
 
   test('counts those that are not listed by the place in line', () => {
-    assert.deepEqual(starts([waiter({ position: 40 })], scope('p/m', { max: 4, meanCallMs: 1_000 })), [10_000]);
+    assert.deepEqual(starts([waiter({ position: 40, blockedBy: blocked('full', 4) })], scope('p/m', { meanCallMs: 1_000 })), [10_000]);
   });
 
   test('is not given where nothing can be said', () => {
     assert.deepEqual(starts([waiter()], scope('p/m')), [undefined], 'no call has ended yet');
     assert.deepEqual(starts([waiter()]), [undefined], 'a scope that is not listed');
     assert.deepEqual(starts([waiter({ blockedBy: null })], scope('p/m', { meanCallMs: 1_000 })), [undefined]);
-    for (const max of [0, -1]) assert.deepEqual(starts([waiter()], scope('p/m', { max, meanCallMs: 1_000 })), [undefined]);
-    for (const why of ['paused', 'pool'] as const) assert.deepEqual(starts([waiter({ blockedBy: { scope: 'p/m', why } })], scope('p/m', { meanCallMs: 1_000 })), [undefined]);
+    assert.deepEqual(starts([waiter({ blockedBy: blocked('full', 0) })], scope('p/m', { meanCallMs: 1_000 })), [undefined]);
+    for (const why of ['paused', 'pool'] as const) assert.deepEqual(starts([waiter({ blockedBy: blocked(why) })], scope('p/m', { meanCallMs: 1_000 })), [undefined]);
   });
 });
 
@@ -99,18 +106,17 @@ suite('words', () => {
   test('each reason names its scope as people do', () => {
     for (const why of ['full', 'paused', 'pool', 'credits', 'kept'] as const) {
       for (const language of ['en', 'zh'] as const) {
-        const text = reason({ blockedBy: { scope: '@night', why } }, 2, translate(language));
+        const text = reason({ blockedBy: blocked(why, 2, '@night') }, translate(language));
         assert.match(text, /night/u, `${language} ${why}`);
         assert.doesNotMatch(text, /[@{}]/u, `${language} ${why}`);
       }
     }
-    assert.match(reason({ blockedBy: { scope: 'p/m', why: 'full' } }, 1_234, t), /p\/m is full, limit 1\u202f234/u);
-    assert.equal(reason({ blockedBy: { scope: 'p/m', why: 'full' } }, undefined, t), 'p/m is full');
-    assert.equal(reason({ blockedBy: null }, undefined, t), 'starts next');
+    assert.match(reason({ blockedBy: blocked('full', 1_234) }, t), /p\/m is full, limit 1\u202f234/u);
+    assert.equal(reason({ blockedBy: null }, t), 'starts next');
   });
 
   test('a reason that a later version may have is still one', () => {
-    assert.equal(reason({ blockedBy: { scope: 'p/m', why: 'asleep' as never } }, 2, t), 'p/m is full');
+    assert.equal(reason({ blockedBy: blocked('asleep' as never, 2) }, t), 'p/m is full, limit 2');
   });
 
   test('digits stand in groups of three', () => {

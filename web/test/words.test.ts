@@ -19,6 +19,6 @@ test('numbers of things and places in line have their forms', () => {
   const t = translate('en');
   assert.deepEqual([1, 2, 3, 4, 11, 12, 13, 21, 22, 101, 111].map((n) => ordinal(t, n)), ['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '101st', '111th']);
   assert.equal(ordinal(translate('zh'), 2), '第 2 位');
-  assert.match(counted(t, 'state.restarted', 1), /once/);
-  assert.match(counted(t, 'state.restarted', 2), /2 times/);
+  assert.match(counted(t, 'now.credits', 1), /1 subagent let/);
+  assert.match(counted(t, 'now.credits', 2), /2 subagents let/);
 });
