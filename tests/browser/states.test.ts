@@ -24,7 +24,9 @@ function withoutComponent(config: Patch, test: (ui: Ui, card: Card) => Promise<v
     await dsh.until('the failure', () => /gen-limit: .*not WebAssembly/.test(dsh.stderr));
     await onPage(dsh, {}, async (ui) => {
       ui.expect(/503/);
-      await test(ui, await cardOf(ui));
+      const card = await cardOf(ui);
+      await test(ui, card);
+      await card.hushes(begin(ui.t('state.unreachable')));
     });
   });
 }
