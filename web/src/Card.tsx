@@ -1,7 +1,7 @@
 /** The settings card: the same at every door. */
-import { useState, useSyncExternalStore } from 'react';
+import { useEffect, useState, useSyncExternalStore } from 'react';
 import { Limits } from './Limits.tsx';
-import { catalog, config, sectionOf, stats, usePolled } from './live.ts';
+import { catalog, config, edits, sectionOf, stats, usePolled } from './live.ts';
 import { Now } from './Now.tsx';
 import { Queueing } from './Queueing.tsx';
 import { standardRoute } from './standard.ts';
@@ -19,6 +19,7 @@ export function Card({ t, titled = true }: CardProps) {
   const [{ subscribe, get }] = useState(standardRoute);
   const standard = useSyncExternalStore(subscribe, get);
   const section = sectionOf(known.config);
+  useEffect(edits.look, [section]);
   const disabled = section === undefined || !section.writable;
   return (
     <div className="gl">

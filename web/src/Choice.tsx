@@ -1,5 +1,6 @@
 /** One of a few words, chosen on purpose: going over them with the keyboard changes nothing, only Enter or a click does. */
 import { useEffect, useId, useRef, useState, type KeyboardEvent } from 'react';
+import { Icon } from './Icon.tsx';
 
 interface ChoiceProps<K extends string> {
   readonly label: string;
@@ -60,7 +61,7 @@ export function Choice<K extends string>({ label, value, options, disabled = fal
         onKeyDown={onButtonKey}
       >
         {options[current]?.text}
-        <svg aria-hidden="true" width="14" height="14" viewBox="0 0 14 14" fill="none" stroke="currentColor" strokeWidth="1.3"><path d="m3.5 5.3 3.5 3.4 3.5-3.4" /></svg>
+        <Icon shape="down" />
       </button>
       {open && (
         <ul

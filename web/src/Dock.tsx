@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useState } from 'react';
 import { read, type Stats } from './api.ts';
 import { Card } from './Card.tsx';
+import { Icon } from './Icon.tsx';
 import { usePolled } from './live.ts';
 import { told } from './own.ts';
 import { Poller } from './poller.ts';
@@ -44,10 +45,7 @@ export function Dock({ sessionId, t }: { readonly sessionId: string; readonly t:
       {waits !== undefined && (
         <div className="gl-dock">
           <button type="button" className="gl-dock-row" aria-haspopup="dialog" title={waits.why || undefined} onClick={() => setOpen(true)}>
-            <svg aria-hidden="true" width="14" height="14" viewBox="0 0 14 14" fill="none" stroke="currentColor" strokeWidth="1.3" strokeLinecap="round">
-              <circle cx="7" cy="7" r="5.6" />
-              <path d="M7 3.9V7l2.1 1.5" />
-            </svg>
+            <Icon shape="clock" />
             <span className="gl-dock-text">{waits.text}</span>
           </button>
           <Announced text={waits.announced} />

@@ -2,6 +2,7 @@
 import { memo, useCallback, useEffect, useId, useMemo, useReducer, useRef, useState } from 'react';
 import type { Holder, Refused, Stats, Waiter } from './api.ts';
 import { useHold, useSteady } from './hold.ts';
+import { Icon } from './Icon.tsx';
 import { fate, grouped, lasting, linesOf, reason, routeName, sessionName, startsIn, type Held, type Line } from './lines.ts';
 import { stats, useHistory, usePolled } from './live.ts';
 import { Sparkline } from './Sparkline.tsx';
@@ -99,7 +100,7 @@ interface HeadProps {
 function Head({ scope, text, open, turn }: HeadProps) {
   return (
     <button type="button" className="gl-head" aria-expanded={open} onClick={() => turn(scope)}>
-      <svg aria-hidden="true" width="14" height="14" viewBox="0 0 14 14" fill="none" stroke="currentColor" strokeWidth="1.3"><path d={open ? 'm3.5 5.3 3.5 3.4 3.5-3.4' : 'm5.3 3.5 3.4 3.5-3.4 3.5'} /></svg>
+      <Icon shape={open ? 'down' : 'right'} />
       <span className="gl-name">{routeName(scope)}</span>
       <span className="gl-numbers">{text}</span>
     </button>

@@ -50,8 +50,7 @@ function Banner({ kind, children }: BannerProps) {
 /** Nobody answers, or with a failure. */
 function Unreachable({ config, stats, t }: Pick<StatesProps, 'config' | 'stats' | 't'>) {
   // Without a limiter nobody answers for the settings; that is told already.
-  const settled = stats.value === undefined || stats.value.host.state === 'running';
-  const failure = stats.failure ?? (settled ? config.failure : undefined);
+  const failure = stats.failure ?? (stats.value?.host.state === 'running' ? config.failure : undefined);
   const known = useRef(Date.now());
   useEffect(() => {
     if (stats.failure === undefined) known.current = Date.now();

@@ -1,6 +1,7 @@
 /** Where the card stands on the pages of the harness. */
 import { useId, useState } from 'react';
 import { Card } from './Card.tsx';
+import { Icon } from './Icon.tsx';
 import type { Translate } from './words/index.ts';
 
 interface DoorProps {
@@ -23,7 +24,7 @@ export function Foldable({ t }: DoorProps) {
           <span className="gl-plugin-name">{t('title')}</span>
           <span className="gl-plugin-summary">{t('intro')}</span>
         </span>
-        <svg aria-hidden="true" width="14" height="14" viewBox="0 0 14 14" fill="none" stroke="currentColor" strokeWidth="1.3"><path d="m3.5 5.3 3.5 3.4 3.5-3.4" /></svg>
+        <Icon shape="down" />
       </button>
       <div id={id} hidden={!open}>{open && <Card t={t} titled={false} />}</div>
     </li>

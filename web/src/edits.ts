@@ -144,6 +144,11 @@ export class Edits {
     this.#drop([place]);
   };
 
+  /** The settings were read anew: what is in conflict with them now, and with what? */
+  readonly look = (): void => {
+    this.#ready();
+  };
+
   /** Tries again what failed. */
   readonly again = (): void => {
     for (const pending of this.#pending.values()) if (pending.state === 'failed') this.#put({ edit: pending.edit, state: 'saving' });

@@ -105,6 +105,23 @@ describe('edits', () => {
     assert.deepEqual(host.written, []);
   });
 
+  test('what is in conflict follows what is read: also its end', async () => {
+    const host = new Host({ limits: [row('a', 1)] });
+    const card = host.card();
+    host.value = { limits: [row('a', 5)] };
+    card.read();
+    card.edits.submit(put('a', 1, 7));
+    await card.settled();
+    host.value = { limits: [row('a', 6)] };
+    card.read();
+    card.edits.look();
+    assert.deepEqual(card.edits.get().get('limits:box/a')?.theirs, row('a', 6));
+    host.value = { limits: [row('a', 7)] };
+    card.read();
+    card.edits.look();
+    assert.equal(card.edits.get().size, 0, 'somebody did it');
+  });
+
   test('one who changes what another removed is told', async () => {
     const host = new Host({ limits: [row('a', 1)] });
     const card = host.card();
