@@ -31,6 +31,10 @@ const MAX_NAME = 200;
 /** How far up a session's ancestors are followed. */
 const MAX_DEPTH = 64;
 
+/** How soon a title is looked for again in a log that grows, and how late, in milliseconds. */
+const TITLE_SOONEST_MS = 1_000;
+const TITLE_LATEST_MS = 10_000;
+
 /** Answers what a component asks. */
 export function answer(ask: Ask, root: Context, settings: Settings): Reply | Promise<Reply> {
   const { id, kind } = ask;
@@ -99,21 +103,34 @@ function named({ id, name }: Model): Model {
   return { id, name: name.slice(0, MAX_NAME) };
 }
 
+/** The harness as one question sees it. Every look at a service costs more than what is done with it, so each is taken once. */
+interface Known {
+  readonly find: (id: string) => Session | undefined;
+  readonly titleOf: (session: Session) => string | undefined;
+}
+
 function sessions(root: Context, ids: readonly string[]): SessionInfo[] {
+  const [store, titles] = [root.get('sessions'), root.get('sessionTitle')];
+  const found = new Map<string, Session | undefined>();
+  const find = (id: string): Session | undefined => {
+    if (!found.has(id)) found.set(id, store?.get(id as SessionId));
+    return found.get(id);
+  };
+  const known: Known = { find, titleOf: (session) => titles?.get(session)?.title };
   return ids.slice(0, MAX_SESSIONS).flatMap((id) => {
     try {
-      const session = find(root, id);
-      return session === undefined ? [] : [described(root, session)];
+      const session = find(id);
+      return session === undefined ? [] : [described(known, session)];
     } catch {
       return [];
     }
   });
 }
 
-function described(root: Context, session: Session): SessionInfo {
-  const label = labelOf(root, session)?.slice(0, MAX_NAME);
+function described(known: Known, session: Session): SessionInfo {
+  const label = labelOf(known, session);
   const parent = session.header.parentSession;
-  const top = topOf(root, session);
+  const top = topOf(known, session);
   return {
     id: session.id,
     ...(label ? { label } : {}),
@@ -122,24 +139,45 @@ function described(root: Context, session: Session): SessionInfo {
   };
 }
 
+interface Label {
+  readonly text: string | undefined;
+  /** The length of the log that it was found in. */
+  readonly seq: number;
+  readonly until: number;
+  readonly restMs: number;
+}
+
+const labels = new WeakMap<Session, Label>();
+
+/**
+ * What people call it. To look for a title is to read the whole log, of which the harness makes a copy for everybody who reads:
+ * whoever shows hundreds of sessions every second would feel it. So it is looked for when the log has grown, and then the less
+ * often the longer the session has been looked at.
+ */
+function labelOf(known: Known, session: Session): string | undefined {
+  const now = performance.now();
+  const last = labels.get(session);
+  if (last !== undefined && (last.seq === session.seq || now < last.until)) return last.text;
+  const restMs = last === undefined ? TITLE_SOONEST_MS : Math.min(2 * last.restMs, TITLE_LATEST_MS);
+  const text = foundLabel(known, session)?.slice(0, MAX_NAME);
+  labels.set(session, { text, seq: session.seq, until: now + restMs, restMs });
+  return text;
+}
+
 /** Its title, or what it was spawned for. */
-function labelOf(root: Context, session: Session): string | undefined {
-  const title = root.get('sessionTitle')?.get(session)?.title;
+function foundLabel({ titleOf }: Known, session: Session): string | undefined {
+  const title = titleOf(session);
   if (title || session.header.parentSession === undefined) return title;
   return ownEvents(session).find((event) => event.type === 'subagent/descriptor')?.data.label;
 }
 
 /** The root of its tree; unknown where an ancestor is not there any more. */
-function topOf(root: Context, session: Session): string | undefined {
+function topOf({ find }: Known, session: Session): string | undefined {
   let top: Session | undefined = session;
   for (let depth = 0; top !== undefined && depth < MAX_DEPTH; depth += 1) {
     const parent: string | undefined = top.header.parentSession;
     if (parent === undefined) return top.id;
-    top = find(root, parent);
+    top = find(parent);
   }
   return undefined;
-}
-
-function find(root: Context, id: string): Session | undefined {
-  return root.get('sessions')?.get(id as SessionId);
 }

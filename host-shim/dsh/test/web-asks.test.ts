@@ -3,15 +3,13 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import type { Context } from '@deepseek-ai/cordis';
 import { LlmAdapter, type LlmModelInfo, type LlmResolvedModelInfo } from '@deepseek-ai/dsh-llm';
-import WebServer from '@deepseek-ai/dsh-host-webserver';
 import { SessionId, type Session } from '@deepseek-ai/dsh-session';
 import SessionTitle from '@deepseek-ai/dsh-session-title';
 import type { Limiter } from '../../node/index.d.ts';
 import { answer } from '../src/asks.ts';
 import { SettingsFailure, type Settings } from '../src/settings.ts';
-import { Harness } from './harness.ts';
 import { fail, limit, settled, until } from './support.ts';
-import { STATS, WebWorld, ask } from './web-support.ts';
+import { STATS, WebHarness, WebWorld, ask } from './web-support.ts';
 
 const CATALOG = '/api/dsh-gen-limit/catalog';
 
@@ -120,15 +118,6 @@ describe('providers and models', () => {
 });
 
 describe('sessions', () => {
-  /** The agent stack with a web server. */
-  class WebHarness extends Harness {
-    protected override async furnish(): Promise<void> {
-      await super.furnish();
-      await this.ctx.plugin({ name: 'connection', apply: (ctx: Context) => void ctx.provide('connection', {}) });
-      await this.ctx.plugin(WebServer as never, { host: '127.0.0.1', port: 0 } as never);
-    }
-  }
-
   interface Described {
     session: string | null;
     label?: string;
@@ -143,7 +132,7 @@ describe('sessions', () => {
     const root = await world.agent();
     const { id } = root.agent;
     const stats = async (): Promise<{ holders: Described[]; waiters: Described[] }> =>
-      (await ask(world.ctx.get('webServer')?.port ?? 0, STATS)).json as never;
+      (await ask(world.port, STATS)).json as never;
     const told = ({ session, label, parent, root }: Described): unknown[] => [session, label, parent, root];
     const prompted = world.prompt('Find the leak in the parser', root);
     await until(() => world.backend.open.length === 1);
@@ -169,7 +158,7 @@ describe('sessions', () => {
     const root = await world.agent();
     const other = await world.agent();
     const of = async (session: string): Promise<Record<'holders' | 'waiters', Described[]>> =>
-      (await ask(world.ctx.get('webServer')?.port ?? 0, `${STATS}?session=${session}`)).json as never;
+      (await ask(world.port, `${STATS}?session=${session}`)).json as never;
     const sessions = (rows: readonly Described[]): unknown[] => rows.map(({ session }) => session);
     const work = world.spawn('count the beans', root);
     await until(() => world.prompts.includes('count the beans'));
@@ -214,6 +203,30 @@ describe('sessions', () => {
       { id: 'new', label: 'of 0.2', parent: 'top', root: 'top' },
       { id: 'titled', label: 'A title', parent: 'top', root: 'top' },
     ]);
+  });
+
+  test('a log is read for its title when it has grown, and the less often the longer it is looked at', ({ mock }) => {
+    let now = 1_000;
+    mock.method(performance, 'now', () => now);
+    const busy = { ...session('busy'), title: 'First', seq: 1 };
+    let reads = 0;
+    const root = rootWith({ busy }, { sessionTitle: { get: ({ title }: typeof busy) => (reads++, { title }) } });
+    const label = (): unknown => (replied(root, ['busy']) as Array<{ label?: string }>)[0]?.label;
+    assert.deepEqual([label(), reads], ['First', 1]);
+    Object.assign(busy, { title: 'Second' });
+    now += 60_000;
+    assert.deepEqual([label(), reads], ['First', 1], 'where nothing was added there is nothing new');
+    busy.seq += 1;
+    assert.deepEqual([label(), reads], ['Second', 2]);
+    for (const [restMs, expected] of [[2_000, 3], [4_000, 4], [8_000, 5], [10_000, 6], [10_000, 7]] as const) {
+      busy.seq += 1;
+      now += restMs - 1;
+      label();
+      assert.equal(reads, expected - 1);
+      now += 1;
+      label();
+      assert.equal(reads, expected);
+    }
   });
 
   test('ancestors that are gone or go round in circles have no root', () => {

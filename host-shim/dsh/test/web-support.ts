@@ -6,6 +6,7 @@ import { text } from 'node:stream/consumers';
 import type { Context, Fiber } from '@deepseek-ai/cordis';
 import WebServer from '@deepseek-ai/dsh-host-webserver';
 import type { IncomingMessage } from 'node:http';
+import { Harness } from './harness.ts';
 import { World, fail, type Making } from './support.ts';
 
 export const STATS = '/api/dsh-gen-limit/stats';
@@ -119,5 +120,18 @@ export class WebWorld extends World {
 
   wire(): Wire {
     return new Wire(this.port);
+  }
+}
+
+/** The agent stack with a web server. */
+export class WebHarness extends Harness {
+  protected override async furnish(): Promise<void> {
+    await super.furnish();
+    await this.ctx.plugin({ name: 'connection', apply: (ctx: Context) => void ctx.provide('connection', {}) });
+    await this.ctx.plugin(WebServer as never, { host: '127.0.0.1', port: 0 } as never);
+  }
+
+  get port(): number {
+    return this.ctx.get('webServer')?.port ?? fail('there is no web server');
   }
 }
