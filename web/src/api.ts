@@ -116,7 +116,8 @@ export interface ScopeStats {
   readonly totals: Totals;
 }
 
-interface Session {
+/** A session, and what people call it. */
+export interface Session {
   readonly session: string | null;
   readonly label?: string;
   readonly parent?: string;
@@ -193,7 +194,8 @@ const PATIENCE_MS = 10_000;
 export const read = {
   config: (signal?: AbortSignal) => ask<Section | Unavailable>('config', signal),
   catalog: (signal?: AbortSignal) => ask<Catalog>('catalog', signal),
-  stats: (signal?: AbortSignal) => ask<Stats>('stats', signal),
+  /** With what people call the sessions, or without: that is most of the cost. */
+  stats: (named: boolean, signal?: AbortSignal) => ask<Stats>(`stats?describe=${named}`, signal),
   /** Of a session and of what it spawned alone. */
   statsOf: (session: string, signal?: AbortSignal) => ask<Stats>(`stats?session=${encodeURIComponent(session)}`, signal),
 };

@@ -18,7 +18,7 @@ export function Foldable({ t }: DoorProps) {
   const [open, setOpen] = useState(false);
   const id = useId();
   return (
-    <li className="gl-plugin" data-open={open || undefined}>
+    <li className="gl-plugin">
       <button type="button" aria-expanded={open} aria-controls={id} onClick={() => setOpen(!open)}>
         <span className="gl-plugin-text">
           <span className="gl-plugin-name">{t('title')}</span>

@@ -2,15 +2,20 @@
 import { useSyncExternalStore } from 'react';
 import { change, read, type Catalog, type Section, type Stats, type Unavailable } from './api.ts';
 import { Edits, type Pending } from './edits.ts';
-import { Poller, type Polled } from './poller.ts';
 import { History } from './history.ts';
+import { Names } from './names.ts';
+import { Poller, type Polled } from './poller.ts';
 
 const history = new History();
 
+const names = new Names();
+
 export const stats = new Poller<Stats>(async (signal) => {
-  const answer = await read.stats(signal);
-  history.note(answer, Date.now());
-  return answer;
+  const named = names.due(Date.now());
+  const answer = await read.stats(named, signal);
+  const at = Date.now();
+  history.note(answer, at);
+  return names.note(answer, named, at);
 }, 1_000);
 
 /** Changes by other pages and in files are seen after this time, too. */

@@ -42,15 +42,13 @@ function isOwn({ kind, session }: Waiter, own: string): boolean {
 }
 
 /** What blocks, in a few words. */
-function block({ blockedBy }: Waiter, t: Translate): readonly string[] {
+function block(waiter: Waiter, t: Translate): readonly string[] {
+  const { blockedBy } = waiter;
   if (blockedBy === null) return [];
   const { why, limit } = blockedBy;
   if (limit === 0 || why === 'paused') return [t('limits.mode.paused').toLowerCase()];
-  // Who wrote the stats may know of more than we do.
-  return [why in BLOCKS ? t(BLOCKS[why as keyof typeof BLOCKS]) : t('dock.limit', { max: grouped(limit) })];
+  return [why === 'full' ? t('dock.limit', { max: grouped(limit) }) : reason(waiter, t)];
 }
-
-const BLOCKS = { pool: 'dock.pool', credits: 'dock.credits', kept: 'dock.kept' } as const;
 
 function routeOf({ provider, model }: Waiter): string {
   return `${provider}/${model}`;

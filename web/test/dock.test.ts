@@ -42,11 +42,11 @@ suite('above the composer', () => {
   test('what is no full limit is told of in other words', () => {
     const last = (why: Blocked['why'], limit = 1): string | undefined => text(of(waiter({ blockedBy: blocked(why, limit) })))?.split(' · ').at(-1);
     assert.equal(last('paused', 0), 'paused');
-    assert.equal(last('pool'), 'no seat from the pool');
-    assert.equal(last('credits'), 'seats promised to subagents');
-    assert.equal(last('kept'), 'last seat kept for an older one');
+    assert.equal(last('pool'), 'no seat from the pool of mock/mock-1');
+    assert.equal(last('credits'), 'seats promised to spawned subagents, mock/mock-1');
+    assert.equal(last('kept'), 'the last seat is kept for an older one, mock/mock-1');
     assert.equal(last('full', 0), 'paused', 'a limit of 0 is a pause, whatever it is called');
-    assert.equal(last('asleep' as never), 'limit 1', 'what a later version may have');
+    assert.equal(last('asleep' as never), 'mock/mock-1 is full, limit 1', 'what a later version may have');
     assert.match(text(of(waiter({ blockedBy: null }))) ?? '', /· 14 s$/u);
   });
 
