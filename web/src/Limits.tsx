@@ -1,9 +1,9 @@
 /** The limits, one row each, with what goes on there now. */
 import { memo, useState } from 'react';
-import type { Catalog, Group, Limit, Problem, Route, ScopeStats, Section } from './api.ts';
+import type { Catalog, Group, Limit, Problem, Route, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
 import { placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
-import { catalog, edits, stats, usePending, usePolled } from './live.ts';
+import { catalog, edits, usePending, usePolled, useScope } from './live.ts';
 import { Meter } from './Meter.tsx';
 import { Numeral } from './Numeral.tsx';
 import { recall, remember } from './paused.ts';
@@ -27,11 +27,9 @@ const MODES: ReadonlyArray<readonly [Mode, Word]> = [
   ['paused', 'limits.mode.paused'],
 ];
 
-export function Limits({ section, disabled, t }: { readonly section: Section; readonly disabled: boolean; readonly t: Translate }) {
-  const { value: now } = usePolled(stats);
+export const Limits = memo(function Limits({ section, disabled, t }: { readonly section: Section; readonly disabled: boolean; readonly t: Translate }) {
   const { value: offers, failure } = usePolled(catalog);
   const pending = usePending();
-  const scopes = new Map((now?.scopes ?? []).map((scope) => [scope.scope, scope]));
   const limits = shown('limits', section, pending);
   const groups = shown('groups', section, pending);
   const rows = [...limits, ...groups];
@@ -47,7 +45,6 @@ export function Limits({ section, disabled, t }: { readonly section: Section; re
             row={row}
             gone={gone}
             problems={problems}
-            now={scopes.get(key)}
             pending={pending.get(placeOf({ in: list, key }))}
             offers={offers}
             disabled={disabled}
@@ -63,7 +60,7 @@ export function Limits({ section, disabled, t }: { readonly section: Section; re
       ))}
     </section>
   );
-}
+});
 
 interface Shown {
   readonly list: List;
@@ -96,14 +93,13 @@ interface LimitRowProps {
   readonly row: Limit | Group;
   readonly gone: boolean;
   readonly problems: readonly Problem[];
-  readonly now: ScopeStats | undefined;
   readonly pending: Pending | undefined;
   readonly offers: Catalog | undefined;
   readonly disabled: boolean;
   readonly t: Translate;
 }
 
-const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now, pending, offers, disabled, t }: LimitRowProps) {
+const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pending, offers, disabled, t }: LimitRowProps) {
   /** A number is being written where there was none: with what it begins. */
   const [begin, setBegin] = useState<string>();
   const scope = list === 'limits' ? scopeOfLimit(row as Limit) : scopeOfGroup(row as Group);
@@ -135,7 +131,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
       <div className="gl-line">
         <div className="gl-text">
           <span className="gl-name">{name}</span>
-          <Live now={now} max={max} t={t} />
+          <Live scope={rowKey} max={max} t={t} />
           <Marks row={row} scope={scope} problems={problems} offers={offers} t={t} />
         </div>
         <div className="gl-controls">
@@ -179,7 +175,8 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, now
 });
 
 /** What goes on there. */
-function Live({ now, max, t }: { readonly now: ScopeStats | undefined; readonly max: number | undefined; readonly t: Translate }) {
+function Live({ scope, max, t }: { readonly scope: string; readonly max: number | undefined; readonly t: Translate }) {
+  const now = useScope(scope);
   const occupancy = now?.occupancy ?? 0;
   const limited = max !== undefined && max > 0;
   const running = limited ? t('limits.occupancy', { occupancy, max }) : t('limits.running', { occupancy });
@@ -282,12 +279,12 @@ function ScopePicker({ label, taken, ofGroup, offers, onPick, t }: ScopePickerPr
 }
 
 function keyOfRoute(route: Route): string {
-  const scope = scopeOfLimit(route as Partial<Limit>);
+  const scope = scopeOfLimit(Object(route) as Partial<Limit>);
   return scope === undefined ? JSON.stringify(route) : textOf(scope);
 }
 
 function nameOfRoute(route: Route, t: Translate): string {
-  const scope = scopeOfLimit(route as Partial<Limit>);
+  const scope = scopeOfLimit(Object(route) as Partial<Limit>);
   return scope === undefined ? JSON.stringify(route) : nameOf(scope, t);
 }
 

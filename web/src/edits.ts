@@ -48,12 +48,12 @@ export function rowsOf<L extends List>(list: L, config: Config): ReadonlyArray<R
   if (!Array.isArray(rows)) return [];
   const taken = new Set<string>();
   return rows.map((row: unknown, index) => {
-    const found = typeof row === 'object' && row !== null ? (row as Partial<Limit & Group>) : {};
+    const found = Object(row) as Partial<Limit & Group>;
     const scope = list === 'limits' ? scopeOfLimit(found) : scopeOfGroup(found);
     const text = scope === undefined ? `#${index}` : textOf(scope);
     const key = taken.has(text) ? `${text}#${index}` : text;
     taken.add(key);
-    return { key, row: row as L extends 'limits' ? Limit : Group, index };
+    return { key, row: (row ?? {}) as L extends 'limits' ? Limit : Group, index };
   });
 }
 
@@ -66,15 +66,17 @@ export function valueAt(config: Config, { in: list, key }: Pick<Edit, 'in' | 'ke
 /** The keys to replace so that the edits hold. */
 export function patchOf(config: Config, edits: readonly Edit[]): Config {
   const patch: Record<string, unknown> = {};
-  for (const edit of edits) {
-    if (edit.in === 'fields') {
-      patch[edit.key] = edit.want;
-      continue;
-    }
-    const rows = rowsOf(edit.in, { ...config, ...patch } as Config);
-    const found = rows.some(({ key }) => key === edit.key);
-    const next: unknown[] = rows.flatMap(({ key, row }) => (key !== edit.key ? [row] : edit.want === undefined ? [] : [edit.want]));
-    patch[edit.in] = found || edit.want === undefined ? next : [...next, edit.want];
+  for (const edit of edits) patch[edit.in === 'fields' ? edit.key : edit.in] = edit.want;
+  for (const list of ['limits', 'groups'] as const) {
+    if (!(list in patch)) continue;
+    // All of them are about the rows as they are now: where one goes, the keys of those behind it may be others.
+    const wanted = new Map(edits.filter((edit) => edit.in === list).map(({ key, want }) => [key, want]));
+    const next = rowsOf(list, config).map(({ key, row }): unknown => {
+      const want = wanted.has(key) ? wanted.get(key) : row;
+      wanted.delete(key);
+      return want;
+    });
+    patch[list] = [...next, ...wanted.values()].filter((row) => row !== undefined);
   }
   return patch as Config;
 }

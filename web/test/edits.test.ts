@@ -213,6 +213,15 @@ describe('rows', () => {
     assert.deepEqual(patch.limits, [row('a', 1), row('b', 3)]);
   });
 
+  test('of several without a name each is removed or changed itself, whatever goes before it', () => {
+    const limits: readonly unknown[] = [{ x: 0 }, null, row('a', 1), { x: 3 }, row('a', 2), 'x', row('a', 3)];
+    const config = { limits } as Config;
+    const wants = new Map<string, Limit | undefined>([['#0', undefined], ['#1', undefined], ['#3', row('d', 3)], ['#5', undefined], ['box/a#4', undefined], ['box/a#6', row('e', 4)], ['box/f', row('f', 5)]]);
+    const rows = new Map(rowsOf('limits', config).map(({ key, row }) => [key, row]));
+    const patch = patchOf(config, [...wants].map(([key, want]): Edit => ({ in: 'limits', key, seen: rows.get(key), want })));
+    assert.deepEqual(patch, { limits: [row('a', 1), row('d', 3), row('e', 4), row('f', 5)] });
+  });
+
   test('values are the same by what they say', () => {
     assert.ok(same({ a: 1, b: [1, { c: 2 }] }, { b: [1, { c: 2 }], a: 1 }));
     for (const other of [{ a: 1 }, { a: 1, b: [1] }, null, [], { a: 1, b: [1, { c: 3 }] }]) assert.ok(!same({ a: 1, b: [1, { c: 2 }] }, other));
