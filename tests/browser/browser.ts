@@ -25,6 +25,9 @@ export const LOCALES = Object.keys(DICTIONARIES) as readonly Locale[];
 export type Theme = 'light' | 'dark';
 export const THEMES: readonly Theme[] = ['light', 'dark'];
 
+/** Each language and each theme, in few pages. */
+export const LOOKS = [{ locale: 'en', theme: 'light' }, { locale: 'zh', theme: 'dark' }] as const;
+
 /** How a person looks at the page. */
 export interface Look {
   readonly locale: Locale;
@@ -39,6 +42,8 @@ const USUAL: Look = { locale: 'en', theme: 'light', width: 1280, height: 900 };
 interface Shell {
   /** Settings under which the page comes up without its notice for newcomers. */
   readonly sections: Sections;
+  /** What is on the page when it has come up; the newer harness closes Settings at that moment. */
+  readonly ready: string;
   openSettings(page: Page, words: ShellWords): Promise<void>;
   /** Opens the second door; gives the view behind it. */
   openDoor(page: Page, words: ShellWords): Promise<Locator>;
@@ -56,6 +61,7 @@ const WORDS: Readonly<Record<Locale, ShellWords>> = {
 
 const rc8: Shell = {
   sections: { 'ui-onboarding': { welcomeNoticeVersion: '2026-08-13.1' } },
+  ready: '[data-slot="settings.trigger"]',
   openSettings: (page) => page.locator('button:has([data-slot="settings.trigger"])').click(),
   async openDoor(page, words) {
     await this.openSettings(page, words);
@@ -68,6 +74,7 @@ const rc8: Shell = {
 
 const v021: Shell = {
   sections: { 'ui-settings-general': { welcomeNoticeVersion: '2026-09-28.1' } },
+  ready: '[role="tree"] [data-row-key]',
   async openSettings(page, { settings }) {
     await page.locator('[data-slot="settings.launcher"] button').click();
     await page.getByRole('menuitem', { name: settings, exact: true }).click();
@@ -114,7 +121,7 @@ export class Ui {
     this.#context = context;
     this.page = page;
     this.look = look;
-    page.setDefaultTimeout(PATIENCE_MS / 4);
+    page.setDefaultTimeout(PATIENCE_MS / 8);
     page.on('pageerror', (error) => this.errors.push(error.stack ?? error.message));
     page.on('console', (message) => {
       if (message.type() === 'error') this.errors.push(`${message.text()} (${message.location().url})`);
@@ -154,7 +161,21 @@ export class Ui {
 
   /** Goes to a session, by its title. */
   async session(title: string): Promise<void> {
-    await this.page.getByRole('treeitem').filter({ hasText: title }).last().click();
+    const tree = this.page.getByRole('tree');
+    const session = tree.getByText(title, { exact: true });
+    // Sessions of no workspace are in a group of their own, closed at first.
+    await tree.getByRole('treeitem').first().waitFor();
+    if (!(await session.isVisible())) await tree.getByRole('treeitem', { expanded: false }).first().click();
+    await session.click();
+  }
+
+  /** Presses Tab until something has the focus. */
+  async tabTo(target: Locator): Promise<void> {
+    for (let pressed = 0; pressed < 100; pressed += 1) {
+      if (await target.evaluate((element) => element === document.activeElement).catch(() => false)) return;
+      await this.page.keyboard.press('Tab');
+    }
+    throw new Error(`Tab does not come to ${target}`);
   }
 
   /** What is so wrong that it keeps people out, by the rules of axe. */
@@ -182,7 +203,7 @@ export class Ui {
 
   /** Resolves when `reached` holds, looking after every request and answer of the page. */
   async until(what: string, reached: () => boolean): Promise<void> {
-    const gaveUp = performance.now() + PATIENCE_MS / 4;
+    const gaveUp = performance.now() + PATIENCE_MS / 8;
     while (!reached()) {
       const left = gaveUp - performance.now();
       if (left <= 0) throw new Error(`page: no ${what}; it asked\n${this.asked.map((one) => JSON.stringify(one)).join('\n')}`);
@@ -250,6 +271,7 @@ export async function open(dsh: Dsh, look: Partial<Look> = {}): Promise<Ui> {
   );
   const ui = new Ui(context, await context.newPage(), all);
   await ui.page.goto(dsh.origin);
+  await ui.page.locator(shell.ready).first().waitFor();
   return ui;
 }
 

@@ -27,7 +27,7 @@ test('B9 the card writes what is finished, and only that', (t) =>
       onPage(dsh, {}, async (ui) => {
         const card = await cardOf(ui);
         await card.max().fill('');
-        await card.says(ui.t('limits.max.wrong'));
+        await card.says(ui.t('limits.max.wrong', { least: 1, most: 4_294_967_295 }));
         await card.polls(3);
         await card.max().press('Enter');
         await card.max().blur();
@@ -44,7 +44,7 @@ test('B9 the card writes what is finished, and only that', (t) =>
         const card = await cardOf(ui);
         for (const text of ['0', '-1', '1.5', '2e1', '0x10', 'abc', '4294967296', '  ']) {
           await card.max().fill(text);
-          await card.says(ui.t('limits.max.wrong'));
+          await card.says(ui.t('limits.max.wrong', { least: 1, most: 4_294_967_295 }));
           await card.max().press('Enter');
           await card.max().blur();
           assert.equal(await card.max().inputValue(), text);

@@ -81,8 +81,10 @@ test('settings that cannot be changed', (t) =>
         const card = await cardOf(ui);
         await card.says(ui.t('state.readOnly'));
         await card.view.getByText(ui.t('queueing.advanced')).click();
-        const controls = card.view.locator('.gl').locator('input, .gl-rows button, .gl-actions button, .gl-selector');
+        const buttons = [ui.t('limits.add'), ui.t('limits.add.group')].map((name) => card.button(name));
+        const controls = card.view.locator('input, .gl-rows button, .gl-selector');
         assert.ok((await controls.count()) >= 8);
+        for (const button of buttons) assert.equal(await button.isDisabled(), true);
         for (const control of await controls.all()) assert.equal(await control.isDisabled(), true, await control.evaluate((one) => one.outerHTML));
         await ui.shot('read-only');
       }));
