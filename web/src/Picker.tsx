@@ -109,8 +109,9 @@ export function Picker<T>({ label, placeholder, none, options, custom, t, autoFo
             {option.also !== undefined && <small>{option.also}</small>}
           </li>
         ))}
-        {open && shown.length === 0 && <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{none}</li>}
-        {open && more > 0 && <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{t('limits.add.more', { n: more })}</li>}
+        {open && (more > 0 || shown.length === 0) && (
+          <li className="gl-quiet" role="option" aria-selected={false} aria-disabled="true">{more > 0 ? t('limits.add.more', { n: more }) : none}</li>
+        )}
       </ul>
     </span>
   );

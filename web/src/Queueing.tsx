@@ -1,5 +1,5 @@
 /** How long one may wait, how many may, and what else there is to turn. */
-import type { ReactNode } from 'react';
+import { memo, type ReactNode } from 'react';
 import type { Config, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
 import { placeOf, type Field } from './edits.ts';
@@ -32,7 +32,7 @@ interface QueueingProps {
   readonly t: Translate;
 }
 
-export function Queueing({ section, disabled, t }: QueueingProps) {
+export const Queueing = memo(function Queueing({ section, disabled, t }: QueueingProps) {
   const pending = usePending();
   const duration = (ms: unknown): string => (typeof ms === 'number' ? exactly(ms, t) : said(ms));
 
@@ -128,7 +128,7 @@ export function Queueing({ section, disabled, t }: QueueingProps) {
       </details>
     </section>
   );
-}
+});
 
 /** What a person stored, whatever it is. */
 function said(value: unknown): string {

@@ -1,6 +1,6 @@
 /** What all mounted views of the card share: one poller of each kind, and what was seen since the page was opened. */
 import { useSyncExternalStore } from 'react';
-import { change, read, type Catalog, type Section, type Stats, type Unavailable } from './api.ts';
+import { change, read, type Catalog, type ScopeStats, type Section, type Stats, type Unavailable } from './api.ts';
 import { Edits, type Pending } from './edits.ts';
 import { History } from './history.ts';
 import { Names } from './names.ts';
@@ -22,6 +22,15 @@ export const stats = new Poller<Stats>(async (signal) => {
 export const config = new Poller<Section | Unavailable>((signal) => read.config(signal), 3_000);
 
 export const catalog = new Poller<Catalog>((signal) => read.catalog(signal), 30_000);
+
+/** The numbers of a scope; they are looked up once in each answer. */
+export function useScope(scope: string): ScopeStats | undefined {
+  const { value } = usePolled(stats);
+  if (value !== looked.at) looked = { at: value, scopes: new Map(value?.scopes?.map((one) => [one.scope, one])) };
+  return looked.scopes.get(scope);
+}
+
+let looked: { readonly at: Stats | undefined; readonly scopes: ReadonlyMap<string, ScopeStats> } = { at: undefined, scopes: new Map() };
 
 /** What is changed and not stored yet. */
 export const edits = new Edits({

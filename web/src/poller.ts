@@ -3,6 +3,8 @@
  * hidden. One answer is waited for at a time. What was known stays known when an answer fails, with the failure beside it.
  */
 
+import { same } from './edits.ts';
+
 /** What is known. */
 export interface Polled<T> {
   readonly value?: T;
@@ -119,6 +121,8 @@ export class Poller<T> {
   }
 
   #tell(known: Polled<T>): void {
+    // No news is not told.
+    if (known.failure === this.#known.failure && same(known.value, this.#known.value)) return;
     this.#known = known;
     for (const listener of [...this.#listeners]) listener();
   }
