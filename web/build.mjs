@@ -40,14 +40,17 @@ const smaller = {
     bundle.onResolve({ filter: /^react$/ }, ({ path, namespace }) => (namespace === 'shell' ? { path, external: true } : { path, namespace: 'shell' }))
     bundle.onLoad({ filter: /.*/, namespace: 'shell' }, () => ({ contents: `const { ${used} } = require('react'); export { ${used} }` }))
 
-    // The second language comes in the order of the first.
-    bundle.onLoad({ filter: /\/words\/zh\.ts$/ }, () => {
-      const sentences = Object.keys(en).map((word) => zh[/** @type {keyof typeof zh} */ (word)])
-      return {
-        contents: `import { en } from './en.ts'; const sentences = ${JSON.stringify(sentences)};
-          export const zh = Object.fromEntries(Object.keys(en).map((word, index) => [word, sentences[index]]))`,
-        loader: 'js',
-      }
+    // Sentences stand one on a line, those of the second language in the order of the first.
+    bundle.onLoad({ filter: /\/words\/(?:en|zh)\.ts$/ }, ({ path }) => {
+      const first = path.endsWith('/en.ts')
+      const names = Object.keys(en).map((word) => words.get(word) ?? word)
+      const sentences = Object.keys(en).map((word) => (first ? en : zh)[/** @type {keyof typeof en} */ (word)])
+      if (sentences.some((sentence) => /[\n`\\$]/u.test(sentence))) throw new Error('a sentence is one line of plain text')
+      const lines = `\`${sentences.join('\n')}\`.split('\\n')`
+      const contents = first
+        ? `export const names = '${names.join(' ')}'.split(' '), zip = (lines) => Object.fromEntries(names.map((name, at) => [name, lines[at]])), en = zip(${lines})`
+        : `import { zip } from './en.ts'; export const zh = zip(${lines})`
+      return { contents, loader: 'js' }
     })
     bundle.onLoad({ filter: /\/src\/.*\.tsx?$/ }, async ({ path }) => {
       const text = await readFile(path, 'utf8')
