@@ -61,6 +61,8 @@ export interface HomeOptions {
   /** More entries of the patch layer. */
   readonly patches?: readonly Patch[];
   readonly contextWindow?: number;
+  /** The models of the provider; two unless told otherwise. */
+  readonly models?: readonly string[];
   /** How long the provider may send nothing before the harness gives its stream up. */
   readonly streamIdleTimeoutMs?: number;
   /** More settings of the harness. */
@@ -267,6 +269,12 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return this.#child.pid ?? 0;
   }
 
+  /** How much of a processor it has used so far, in milliseconds; Linux tells in hundredths of a second. */
+  get cpuMs(): number {
+    const fields = readFileSync(`/proc/${this.pid}/stat`, 'utf8').replace(/^.*\) /su, '').split(' ');
+    return (Number(fields[11]) + Number(fields[12])) * 10;
+  }
+
   /** The headers of somebody who has logged in. */
   get loggedIn(): Readonly<Record<string, string>> {
     return this.#headers;
@@ -377,7 +385,7 @@ function list(entries: readonly Patch[]): string {
   return entries.map((entry) => `- ${JSON.stringify(entry)}\n`).join('');
 }
 
-function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_000, sections: more }: HomeOptions): Sections {
+function sections({ baseUrl, contextWindow = 100_000, models = [MODEL, OTHER], streamIdleTimeoutMs = 300_000, sections: more }: HomeOptions): Sections {
   return {
     'llm-pi-ai': {
       providers: {
@@ -386,7 +394,7 @@ function sections({ baseUrl, contextWindow = 100_000, streamIdleTimeoutMs = 300_
           baseURL: baseUrl,
           apiKeyEnv: 'E2E_KEY',
           streamIdleTimeoutMs,
-          models: [MODEL, OTHER].map((id) => ({ id, contextWindow, maxTokens: 1_000 })),
+          models: models.map((id) => ({ id, contextWindow, maxTokens: 1_000 })),
         },
       },
     },

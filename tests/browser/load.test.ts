@@ -1,0 +1,67 @@
+/** Many wait in many lines: the page stays quick, and looking costs the harness next to nothing. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { PACKAGE, PROBE, PROVIDER } from '../e2e/dsh.ts';
+import { gate } from '../e2e/scripts.ts';
+import { onPage } from './browser.ts';
+import { atWork, Card } from './card.ts';
+
+const ROUTES = 50;
+const WAITERS = 500;
+
+/** How long a task of the page may take, in milliseconds; and how much of a processor looking may cost the harness. */
+const TASK_MS = 50;
+const SHARE = 0.01;
+
+/** For how long each is looked at, in milliseconds. */
+const WHILE_MS = 10_000;
+const MEASURED_MS = 15_000;
+
+const models = Array.from({ length: ROUTES }, (_, index) => `model-${String(index + 1).padStart(2, '0')}`);
+
+test('500 in line for 50 models', (t) => {
+  const held = gate();
+  const config = { limits: models.map((model) => ({ provider: PROVIDER, model, max: 1 })), queueTimeoutMs: 0 };
+  return atWork({ script: () => ({ text: 'done', until: held.opened }), packages: [PACKAGE, PROBE], models, config }, async ({ server, home }, dsh) => {
+    const streams = models.flatMap((model) => Array.from({ length: WAITERS / ROUTES + 1 }, () => dsh.probe('stream', { provider: PROVIDER, model, text: '[s:direct] work' })));
+    await server.until('one of each', () => server.streams.length === ROUTES);
+    await home.traced('all in line', () => home.waiting().length === WAITERS);
+
+    await t.test('the page is never held up for long', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = new Card(ui, await ui.settings());
+        await card.says(ui.t('limits.waiting.other', { n: WAITERS / ROUTES }));
+        await card.polls(2);
+        const tasks = await ui.page.evaluate(async (ms) => {
+          const found: number[] = [];
+          const observer = new PerformanceObserver((list) => found.push(...list.getEntries().map(({ duration }) => duration)));
+          observer.observe({ type: 'longtask' });
+          await new Promise((resolve) => setTimeout(resolve, ms));
+          observer.disconnect();
+          return found;
+        }, WHILE_MS);
+        t.diagnostic(`long tasks within ${WHILE_MS} ms: ${JSON.stringify(tasks)}`);
+        assert.deepEqual(tasks.filter((ms) => ms >= TASK_MS), []);
+        await ui.shot('crowd');
+      }));
+
+    await t.test('looking costs the harness less than a hundredth of a processor', () =>
+      onPage(dsh, {}, async (ui) => {
+        const used = async (): Promise<number> => {
+          const before = dsh.cpuMs;
+          await ui.page.waitForTimeout(MEASURED_MS);
+          return (dsh.cpuMs - before) / MEASURED_MS;
+        };
+        const without = await used();
+        const card = new Card(ui, await ui.settings());
+        await card.polls(2);
+        const looking = await used();
+        t.diagnostic(`of a processor: ${(100 * without).toFixed(2)} % without the card, ${(100 * looking).toFixed(2)} % with it`);
+        assert.ok(looking - without < SHARE, `${looking} with the card, ${without} without`);
+      }));
+
+    held.open();
+    await Promise.all(streams);
+  });
+});
