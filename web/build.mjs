@@ -74,14 +74,15 @@ const smaller = {
 const source = new URL('src/', import.meta.url)
 
 /**
- * Short names for long ones, two letters and digits each and the first a letter; a prefix keeps them apart from those of others.
+ * Short names for long ones; a prefix keeps them apart from those of others. Without one they are two letters and digits each,
+ * the first a letter: numbers as keys would not keep their order.
  * @param {readonly string[]} names
  * @param {string} prefix
  * @param {readonly string[]} kept
  * @returns {ReadonlyMap<string, string>}
  */
 function short(names, prefix, kept = []) {
-  return new Map([...new Set(names)].filter((name) => !kept.includes(name)).map((name, at) => [name, prefix + (at + 370).toString(36)]))
+  return new Map([...new Set(names)].filter((name) => !kept.includes(name)).map((name, at) => [name, prefix + (at + (prefix === '' ? 370 : 10)).toString(36)]))
 }
 
 /**

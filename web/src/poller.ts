@@ -67,13 +67,6 @@ export class Poller<T> {
     };
   };
 
-  /** Asks now, whatever is under way. */
-  readonly refresh = (): void => {
-    if (this.#listeners.size === 0) return;
-    this.#rest();
-    void this.#ask();
-  };
-
   /** Knows better than the last answer, and than one that is under way. */
   readonly set = (value: T): void => {
     this.#asking?.abort();
