@@ -124,7 +124,7 @@ export class Edits {
   readonly submit = (edit: Edit): void => {
     // Who edits again what is not stored yet has seen the own edit, not the settings.
     const before = this.#pending.get(placeOf(edit))?.edit;
-    this.#save(before === undefined ? edit : since(edit, before.seen));
+    this.submitAll([before === undefined ? edit : since(edit, before.seen)]);
   };
 
   /** Stores edits that hold only together. */
@@ -136,9 +136,7 @@ export class Edits {
   /** The person's own decision in a conflict: what somebody else did is seen, and overruled. */
   readonly insist = (place: string): void => {
     const found = this.#pending.get(place);
-    const section = this.#store.section();
-    if (found === undefined || section === undefined) return;
-    this.#save(since(found.edit, valueAt(section.value, found.edit)));
+    if (found !== undefined) this.submitAll([since(found.edit, found.theirs)]);
   };
 
   /** Takes an edit back. */
@@ -157,17 +155,13 @@ export class Edits {
     void this.#write();
   };
 
-  #save(edit: Edit): void {
-    this.#put({ edit, state: 'saving' });
-    void this.#write();
-  }
-
   async #write(): Promise<void> {
     if (this.#writing) return;
     this.#writing = true;
     try {
+      let alone = false;
       for (let tries = 0; tries < TRIES; ) {
-        const batch = this.#ready();
+        const batch = this.#ready()?.filter(({ state }) => !alone || state === 'saving');
         const section = this.#store.section();
         if (batch === undefined || section === undefined) return;
         const edits = batch.map(({ edit }) => edit);
@@ -180,6 +174,11 @@ export class Edits {
           tries += 1;
           if (failure.status === 409 && failure.section !== undefined) this.#store.know(failure.section);
           if (failure.status === 409 && failure.section !== undefined && tries < TRIES) continue;
+          // What was refused before keeps nothing else from being stored.
+          if (failure.status === 400 && !alone && batch.some(({ state }) => state === 'failed')) {
+            alone = true;
+            continue;
+          }
           this.#fail(section.value, edits, failure);
           // What was finished meanwhile is for another try.
           if (![...this.#pending.values()].some(({ state }) => state === 'saving')) return;

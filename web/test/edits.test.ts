@@ -21,6 +21,8 @@ class Host {
   readonly written: Config[] = [];
   /** Answers with this instead. */
   failure: Failure | undefined;
+  /** What it does not take. */
+  refuses: (patch: Config) => boolean = () => false;
 
   constructor(value: Config) {
     this.value = value;
@@ -34,6 +36,7 @@ class Host {
     await Promise.resolve();
     if (this.failure !== undefined) throw this.failure;
     if (revision !== String(this.revision)) throw new Failure('somebody else was quicker', 409, { section: this.section() });
+    if (this.refuses(patch)) throw new Failure('not valid', 400);
     this.written.push(patch);
     this.value = { ...this.value, ...patch };
     this.revision += 1;
@@ -171,6 +174,35 @@ describe('edits', () => {
     edits.submit({ in: 'fields', key: 'maxQueued', seen: undefined, want: 9 });
     await settled();
     assert.deepEqual([maxima(host), host.value.maxQueued, edits.get().size], [{ a: 2, b: 3 }, 9, 0]);
+  });
+
+  test('what was refused keeps nothing else from being stored', async () => {
+    const host = new Host({ limits: [row('a', 1)] });
+    const { edits, settled } = host.card();
+    host.refuses = ({ queueTimeoutMs }) => queueTimeoutMs !== undefined;
+    edits.submit({ in: 'fields', key: 'queueTimeoutMs', seen: undefined, want: 1e15 });
+    await settled();
+    edits.submit(put('a', 1, 0));
+    await settled();
+    assert.deepEqual([maxima(host), host.value.queueTimeoutMs], [{ a: 0 }, undefined]);
+    assert.deepEqual([...edits.get()].map(([place, { state }]) => [place, state]), [['fields:queueTimeoutMs', 'failed']]);
+  });
+
+  test('who overrules somebody overrules what was seen of it, not what has come since', async () => {
+    const host = new Host({ limits: [row('a', 1)] });
+    const card = host.card();
+    host.value = { limits: [row('a', 5)] };
+    card.read();
+    card.edits.submit(put('a', 1, 7));
+    await card.settled();
+    host.value = { limits: [row('a', 6)] };
+    card.read();
+    card.edits.insist('limits:box/a');
+    await card.settled();
+    assert.deepEqual([maxima(host), card.edits.get().get('limits:box/a')?.theirs], [{ a: 6 }, row('a', 6)]);
+    card.edits.insist('limits:box/a');
+    await card.settled();
+    assert.deepEqual(maxima(host), { a: 7 });
   });
 
   test('while nobody answers nothing is lost; trying again stores it', async () => {
