@@ -57,7 +57,9 @@ export function Choice<K extends string>({ label, value, options, disabled = fal
         aria-expanded={open}
         aria-label={`${label}: ${options[current]?.text ?? ''}`}
         disabled={disabled}
-        onClick={() => setAt(open ? undefined : current)}
+        // The list would lose the focus, and open again.
+        onMouseDown={(event) => open && event.preventDefault()}
+        onClick={() => (open ? close() : setAt(current))}
         onKeyDown={onButtonKey}
       >
         {options[current]?.text}

@@ -10,7 +10,7 @@ import { recall, remember } from './paused.ts';
 import { Picker } from './Picker.tsx';
 import { isOffered, optionOf, optionsOf, routeOfText } from './offers.ts';
 import { nameOf, routeOf, scopeOfGroup, scopeOfLimit, textOf, type Scope } from './scopes.ts';
-import { Button, Input } from './ui.tsx';
+import { Button, Input, keyOf, passOn } from './ui.tsx';
 import { about, integer } from './units.ts';
 import { Unsaved } from './Unsaved.tsx';
 import { counted, type Translate, type Word } from './words/index.ts';
@@ -144,8 +144,6 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
           />
           {mode === 'limited' && (
             <Numeral<Limit | Group>
-              // A box that begins with something of its own is another box.
-              key={begin === undefined ? 'stored' : 'new'}
               label={t('limits.max', { scope: name })}
               value={row}
               write={({ max }) => (typeof max === 'number' ? String(max) : JSON.stringify(max) ?? '')}
@@ -164,7 +162,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
           {mode === 'paused'
             ? <Button disabled={disabled || gone} aria-label={t('limits.resumeOf', { scope: name })} onClick={resume}>{t('limits.resume')}</Button>
             : <Button disabled={disabled || gone} aria-label={t('limits.pauseOf', { scope: name })} onClick={() => set(0)}>{t('limits.pause')}</Button>}
-          <Button disabled={disabled || gone} aria-label={t('limits.removeOf', { scope: name })} onClick={() => put(undefined)}>{t('limits.remove')}</Button>
+          <Button disabled={disabled || gone} aria-label={t('limits.removeOf', { scope: name })} onClick={(event) => { passOn(event); put(undefined); }}>{t('limits.remove')}</Button>
         </div>
       </div>
       {list === 'groups' && <Routes group={row as Group} name={name} offers={offers} disabled={disabled || gone} onChange={(routes) => put({ ...row, routes } as Group)} t={t} />}
@@ -233,7 +231,7 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
               <Button
                 disabled={disabled || routes.length === 1}
                 aria-label={`${t('limits.remove')}: ${text}`}
-                onClick={() => onChange(routes.toSpliced(index, 1))}
+                onClick={(event) => { passOn(event); onChange(routes.toSpliced(index, 1)); }}
               >
                 {t('limits.remove')}
               </Button>
@@ -255,12 +253,13 @@ interface ScopePickerProps {
   /** A group is of models, not of everything. */
   readonly ofGroup: boolean;
   readonly offers: Catalog | undefined;
+  readonly autoFocus?: boolean;
   readonly onPick: (scope: Single) => void;
   readonly t: Translate;
 }
 
 /** Finds what is to be limited. */
-function ScopePicker({ label, taken, ofGroup, offers, onPick, t }: ScopePickerProps) {
+function ScopePicker({ label, taken, ofGroup, offers, autoFocus = false, onPick, t }: ScopePickerProps) {
   return (
     <Picker<Single>
       label={label}
@@ -273,6 +272,7 @@ function ScopePicker({ label, taken, ofGroup, offers, onPick, t }: ScopePickerPr
         return { ...optionOf(scope, t), text: t('limits.add.custom', { route: nameOf(scope, t) }) };
       }}
       t={t}
+      autoFocus={autoFocus}
       onPick={onPick}
     />
   );
@@ -298,14 +298,10 @@ interface AddProps {
 
 /** Adds a limit, or a group. */
 function Add({ taken, offers, disabled, t }: AddProps) {
-  const [adding, setAdding] = useState<List>();
-  if (adding !== undefined) return <Adder list={adding} taken={taken} offers={offers} onDone={() => setAdding(undefined)} t={t} />;
-  return (
-    <div className="gl-actions">
-      <Button disabled={disabled} onClick={() => setAdding('limits')}>{t('limits.add')}</Button>
-      <Button disabled={disabled} onClick={() => setAdding('groups')}>{t('limits.add.group')}</Button>
-    </div>
-  );
+  const [[adding, begun], setAdding] = useState<readonly [now?: List | undefined, last?: List]>([]);
+  if (adding !== undefined) return <Adder list={adding} taken={taken} offers={offers} onDone={() => setAdding([undefined, adding])} t={t} />;
+  const button = (list: List, word: Word) => <Button disabled={disabled} autoFocus={begun === list} onClick={() => setAdding([list])}>{t(word)}</Button>;
+  return <div className="gl-actions">{button('limits', 'limits.add')}{button('groups', 'limits.add.group')}</div>;
 }
 
 interface AdderProps extends Omit<AddProps, 'disabled'> {
@@ -331,7 +327,16 @@ function Adder({ list, taken, offers, onDone, t }: AdderProps) {
   };
   const isWrong = value === undefined;
   return (
-    <div className="gl-add" role="group" aria-label={t(ofGroup ? 'limits.add.group' : 'limits.add')}>
+    <div
+      className="gl-add"
+      role="group"
+      aria-label={t(ofGroup ? 'limits.add.group' : 'limits.add')}
+      onKeyDown={(event) => {
+        if (keyOf(event) !== 'Escape') return;
+        event.stopPropagation();
+        onDone();
+      }}
+    >
       {ofGroup && <Input aria-label={t('limits.add.groupName')} placeholder={t('limits.add.groupName')} autoComplete="off" autoFocus value={name} onChange={(event) => setName(event.target.value)} />}
       {(ofGroup || first === undefined) && (
         <ScopePicker
@@ -339,6 +344,7 @@ function Adder({ list, taken, offers, onDone, t }: AdderProps) {
           taken={ofGroup ? new Set(chosen.map(textOf)) : taken}
           ofGroup={ofGroup}
           offers={offers}
+          autoFocus={!ofGroup}
           onPick={(picked) => setChosen([...chosen, picked])}
           t={t}
         />
@@ -347,19 +353,27 @@ function Adder({ list, taken, offers, onDone, t }: AdderProps) {
         {chosen.map((picked, index) => (
           <li key={textOf(picked)}>
             <span>{nameOf(picked, t)}</span>
-            <Button aria-label={`${t('limits.remove')}: ${nameOf(picked, t)}`} onClick={() => setChosen(chosen.toSpliced(index, 1))}>{t('limits.remove')}</Button>
+            <Button aria-label={`${t('limits.remove')}: ${nameOf(picked, t)}`} onClick={(event) => { passOn(event); setChosen(chosen.toSpliced(index, 1)); }}>{t('limits.remove')}</Button>
           </li>
         ))}
       </ul>
       <span className="gl-numeral">
         <Input
+          // What was found leaves the number to be written.
+          key={chosen.length}
+          autoFocus={!ofGroup && first !== undefined}
           aria-label={t('limits.mode.limited')}
           aria-invalid={isWrong || undefined}
           inputMode="numeric"
           autoComplete="off"
           value={max}
           onChange={(event) => setMax(event.target.value)}
-          onKeyDown={(event) => event.key === 'Enter' && add()}
+          onKeyDown={(event) => {
+            if (keyOf(event) !== 'Enter') return;
+            // It would press what has the focus then.
+            event.preventDefault();
+            add();
+          }}
         />
         {isWrong && <Wrong role="alert">{t('limits.max.wrong', BOUNDS)}</Wrong>}
       </span>

@@ -3,7 +3,7 @@
  * until then, and while it is not valid, nothing is stored. Escape takes it back.
  */
 import { useId, useRef, useState, type KeyboardEvent } from 'react';
-import { Input } from './ui.tsx';
+import { enter, Input, keyOf } from './ui.tsx';
 
 interface NumeralProps<T> {
   readonly label: string;
@@ -43,14 +43,15 @@ export function Numeral<T>({ label, value, write, read, wrong, unsaved, disabled
     if (begin === undefined && write(understood) === write(value)) onLeave?.();
     else onFinish(understood, seen.current);
   };
-  const takeBack = (): void => {
-    setDraft(undefined);
-    onLeave?.();
-  };
   const onKey = (event: KeyboardEvent): void => {
-    if (event.key === 'Enter') finish();
-    else if (event.key === 'Escape' && draft !== undefined) takeBack();
-    else return;
+    const key = keyOf(event);
+    if (key === 'Enter') finish();
+    else if (key === 'Escape' && draft !== undefined) {
+      setDraft(undefined);
+      onLeave?.();
+      // The box may go; leaving it before that would finish it.
+      if (begin !== undefined) setTimeout(enter, 0, event.currentTarget.closest('li'));
+    } else return;
     // Escape would close the settings as well.
     event.stopPropagation();
   };
@@ -68,7 +69,8 @@ export function Numeral<T>({ label, value, write, read, wrong, unsaved, disabled
         disabled={disabled}
         onChange={(event) => edit(event.target.value)}
         onKeyDown={onKey}
-        onBlur={finish}
+        // Who looks at another window has not left the box.
+        onBlur={({ target }) => target !== document.activeElement && finish()}
       />
       {draft !== undefined && (
         <span id={id} className={isWrong ? 'gl-note gl-error' : 'gl-note'} role={isWrong ? 'alert' : undefined}>

@@ -1,7 +1,7 @@
 /** Finds something by writing a part of its name, among as many as there are. */
 import { useId, useState, type KeyboardEvent } from 'react';
 import type { Translate } from './words/index.ts';
-import { Input } from './ui.tsx';
+import { Input, keyOf } from './ui.tsx';
 
 /** What can be picked. */
 export interface Option<T> {
@@ -47,7 +47,7 @@ export function Picker<T>({ label, placeholder, none, options, custom, t, autoFo
   };
   const onKey = (event: KeyboardEvent): void => {
     const last = Math.max(0, shown.length - 1);
-    switch (event.key) {
+    switch (keyOf(event)) {
       case 'ArrowDown':
         setAt(open ? Math.min(at + 1, last) : at);
         setOpen(true);

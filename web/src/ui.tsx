@@ -2,7 +2,7 @@
  * The harness's own controls, by the names that both of its versions have. Where a shell brings none, plain ones take their
  * place: what a person needs must not depend on a look.
  */
-import type { ButtonHTMLAttributes, InputHTMLAttributes, ReactNode } from 'react';
+import type { ButtonHTMLAttributes, InputHTMLAttributes, KeyboardEvent, MouseEvent, ReactNode } from 'react';
 import type * as Primitives from '@deepseek-ai/dsh-client-ui-primitives';
 
 /** What a shell may bring. */
@@ -21,8 +21,31 @@ interface ButtonProps extends ButtonHTMLAttributes<HTMLButtonElement> {
 }
 
 /** A button of the size that rows have. */
-export function Button({ variant = 'outline', ...rest }: ButtonProps) {
+export function Button({ variant = 'outline', onClick, ...others }: ButtonProps) {
+  const rest = {
+    ...others,
+    // The second click of a double one would fall on what stands there since the first.
+    onClick: (event: MouseEvent<HTMLButtonElement>) => {
+      if (event.detail < 2) onClick?.(event);
+    },
+  };
   return brought.Button === undefined ? <button type="button" {...rest} /> : <brought.Button variant={variant} size="sm" {...rest} />;
+}
+
+/** The key that was pressed; none where it belongs to an input method, whose Enter and Escape are about what it composes. */
+export function keyOf({ key, nativeEvent }: KeyboardEvent): string {
+  return nativeEvent.isComposing ? '' : key;
+}
+
+/** Gives the focus to the first control in something. */
+export function enter(element: Element | null | undefined): void {
+  element?.querySelector<HTMLElement>('button, input')?.focus();
+}
+
+/** Before what was pressed goes with its item: the focus goes to a neighbour, or to what follows the list. */
+export function passOn({ currentTarget }: MouseEvent): void {
+  const item = currentTarget.closest('li');
+  enter(item?.nextElementSibling ?? item?.previousElementSibling ?? item?.parentElement?.nextElementSibling);
 }
 
 /** A line of text to write in. */
