@@ -42,8 +42,8 @@ const USUAL: Look = { locale: 'en', theme: 'light', width: 1280, height: 900 };
 interface Shell {
   /** Settings under which the page comes up without its notice for newcomers. */
   readonly sections: Sections;
-  /** What is on the page when it has come up; the newer harness closes Settings at that moment. */
-  readonly ready: string;
+  /** Resolves when a page that is being opened has come up. */
+  ready(page: Page): Promise<unknown>;
   openSettings(page: Page, words: ShellWords): Promise<void>;
   /** Opens the second door; gives the view behind it. */
   openDoor(page: Page, words: ShellWords): Promise<Locator>;
@@ -61,7 +61,7 @@ const WORDS: Readonly<Record<Locale, ShellWords>> = {
 
 const rc8: Shell = {
   sections: { 'ui-onboarding': { welcomeNoticeVersion: '2026-08-13.1' } },
-  ready: '[data-slot="settings.trigger"]',
+  ready: (page) => page.locator('[data-slot="settings.trigger"]').waitFor(),
   openSettings: (page) => page.locator('button:has([data-slot="settings.trigger"])').click(),
   async openDoor(page, words) {
     await this.openSettings(page, words);
@@ -74,7 +74,8 @@ const rc8: Shell = {
 
 const v021: Shell = {
   sections: { 'ui-settings-general': { welcomeNoticeVersion: '2026-09-28.1' } },
-  ready: '[role="tree"] [data-row-key]',
+  // It looks once whether a newcomer has a model, and closes Settings for that.
+  ready: (page) => page.waitForResponse((response) => response.url().endsWith('/api/llm/listConfigurableProviders')),
   async openSettings(page, { settings }) {
     await page.locator('[data-slot="settings.launcher"] button').click();
     await page.getByRole('menuitem', { name: settings, exact: true }).click();
@@ -270,8 +271,7 @@ export async function open(dsh: Dsh, look: Partial<Look> = {}): Promise<Ui> {
     }),
   );
   const ui = new Ui(context, await context.newPage(), all);
-  await ui.page.goto(dsh.origin);
-  await ui.page.locator(shell.ready).first().waitFor();
+  await Promise.all([shell.ready(ui.page), ui.page.goto(dsh.origin)]);
   return ui;
 }
 
