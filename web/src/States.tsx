@@ -56,11 +56,12 @@ function Unreachable({ config, stats, t }: Pick<StatesProps, 'config' | 'stats' 
     if (stats.failure === undefined) known.current = Date.now();
   }, [stats]);
   if (failure === undefined) return null;
-  const error = failure.message;
   return (
-    <Banner kind="error">
-      {stats.value === undefined ? t('state.unreachable.never', { error }) : t('state.unreachable', { error, time: about(Date.now() - known.current, t) })}
-    </Banner>
+    <>
+      <Banner kind="error">{t('state.unreachable', { error: failure.message })}</Banner>
+      {/* Beside what is announced, since it changes each second. */}
+      {stats.value !== undefined && <p className="gl-note">{t('state.stale', { time: about(Date.now() - known.current, t) })}</p>}
+    </>
   );
 }
 
