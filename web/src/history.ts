@@ -94,10 +94,10 @@ export class History {
 const NONE: readonly Point[] = [];
 
 /** The lines of a picture of points, as paths of SVG: times from left to right, numbers from the bottom up. */
-export function paths(points: readonly Point[], width: number, height: number): { readonly occupancy: string; readonly waiting: string; readonly most: number } {
+export function paths(points: readonly Point[], width: number, height: number): { readonly occupancy: string; readonly waiting: string } {
   const [first, last] = [points[0], points.at(-1)];
   const most = points.reduce((found, { occupancy, waiting }) => Math.max(found, occupancy, waiting), 0);
-  if (first === undefined || last === undefined) return { occupancy: '', waiting: '', most };
+  if (first === undefined || last === undefined) return { occupancy: '', waiting: '' };
   const span = Math.max(1, last.at - first.at);
   const round = (value: number): number => Math.round(value * 10) / 10;
   const path = (of: (point: Point) => number): string => {
@@ -113,5 +113,5 @@ export function paths(points: readonly Point[], width: number, height: number): 
     }
     return `${text}H${width}`;
   };
-  return { occupancy: path((point) => point.occupancy), waiting: path((point) => point.waiting), most };
+  return { occupancy: path((point) => point.occupancy), waiting: path((point) => point.waiting) };
 }

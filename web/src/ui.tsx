@@ -2,7 +2,7 @@
  * The harness's own controls, by the names that both of its versions have. Where a shell brings none, plain ones take their
  * place: what a person needs must not depend on a look.
  */
-import type { ButtonHTMLAttributes, InputHTMLAttributes, KeyboardEvent, MouseEvent, ReactNode } from 'react';
+import { useEffect, type ButtonHTMLAttributes, type InputHTMLAttributes, type KeyboardEvent, type MouseEvent, type ReactNode } from 'react';
 import type * as Primitives from '@deepseek-ai/dsh-client-ui-primitives';
 
 /** What a shell may bring. */
@@ -62,6 +62,12 @@ interface ModalProps {
 
 /** A dialog over the page. */
 export function Modal({ children, ...rest }: ModalProps) {
+  // Not every shell leads the focus in and back.
+  useEffect(() => {
+    const before = document.activeElement as HTMLElement | null;
+    enter(document.querySelector('[role=dialog]'));
+    return () => before?.focus();
+  }, []);
   if (brought.Modal !== undefined) return <brought.Modal open className="gl-modal" {...rest}>{children}</brought.Modal>;
   const { title, closeLabel, onClose } = rest;
   return (

@@ -79,11 +79,11 @@ suite('a history', () => {
 suite('its picture', () => {
   test('has steps that hold until another number is seen, and reaches its edges', () => {
     const points = [[0, 2, 0], [10, 2, 4], [20, 1, 4]].map(([at = 0, occupancy = 0, waiting = 0]) => ({ at, occupancy, waiting }));
-    assert.deepEqual(paths(points, 100, 20), { occupancy: 'M0 10H100V15H100', waiting: 'M0 20H50V0H100', most: 4 });
+    assert.deepEqual(paths(points, 100, 20), { occupancy: 'M0 10H100V15H100', waiting: 'M0 20H50V0H100' });
   });
 
   test('is flat at the bottom where nobody was, and none without points', () => {
-    assert.deepEqual(paths([{ at: 5, occupancy: 0, waiting: 0 }], 100, 20), { occupancy: 'M0 20H100', waiting: 'M0 20H100', most: 0 });
+    assert.deepEqual(paths([{ at: 5, occupancy: 0, waiting: 0 }], 100, 20), { occupancy: 'M0 20H100', waiting: 'M0 20H100' });
     assert.equal(paths([], 100, 20).occupancy, '');
   });
 });
