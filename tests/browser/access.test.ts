@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { limit, MODEL, OTHER, PROVIDER } from '../e2e/dsh.ts';
 import { Holds } from '../e2e/scenario.ts';
-import { LOCALES, onPage, THEMES } from './browser.ts';
+import { LOCALES, LOOKS, onPage, THEMES } from './browser.ts';
 import { atWork, Card, cardOf, limits, ROUTE } from './card.ts';
 
 const GROUP = { name: 'box', max: 3, routes: [MODEL, OTHER].map((model) => ({ provider: PROVIDER, model })) };
@@ -39,16 +39,18 @@ test('at both doors nothing keeps anybody out, in any language and theme', (t) =
             await card.view.getByText(ui.t('queueing.advanced')).scrollIntoViewIfNeeded();
             await ui.shot('queueing');
           }));
-
-        await t.test(`with its plugin (${locale}, ${theme})`, () =>
-          onPage(dsh, { locale, theme }, async (ui) => {
-            const card = new Card(ui, await ui.door());
-            await card.occupancy(1, 1);
-            await card.line().waitFor();
-            assert.deepEqual(await ui.axe('.gl'), []);
-            await ui.shot('door');
-          }));
       }
+    }
+
+    for (const look of LOOKS) {
+      await t.test(`with its plugin (${look.locale}, ${look.theme})`, () =>
+        onPage(dsh, look, async (ui) => {
+          const card = new Card(ui, await ui.door());
+          await card.occupancy(1, 1);
+          await card.line().waitFor();
+          assert.deepEqual(await ui.axe('.gl'), []);
+          await ui.shot('door');
+        }));
     }
 
     for (const locale of LOCALES) {

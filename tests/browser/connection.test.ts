@@ -36,7 +36,7 @@ test('answers that stop and come again', () =>
 test('a harness that is started again', () =>
   atWork({ script: () => ({ text: 'done' }), config: limit(2) }, (world, dsh) =>
     onPage(dsh, {}, async (ui) => {
-      ui.expect(/net::ERR_|Failed to fetch|WebSocket|EventSource|40[19]|503/);
+      ui.expect(/net::ERR_|Failed to fetch|WebSocket|EventSource|40[149]|503/);
       const card = await cardOf(ui);
       await card.occupancy(0, 2);
       await card.max().fill('4');
@@ -44,7 +44,9 @@ test('a harness that is started again', () =>
       await card.says(unreachable(ui));
       assert.equal(await card.max().inputValue(), '4', 'what is being written stays');
       const again = await world.web(Number(new URL(dsh.origin).port));
+      await again.until('the plugin', () => /gen-limit: /.test(again.stderr));
       await card.hushes(unreachable(ui));
+      await card.occupancy(0, 2);
       // The revision that the page knew ended with its process; who wrote nothing else is not asked.
       await card.max().press('Enter');
       await card.occupancy(0, 4);

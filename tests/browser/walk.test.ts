@@ -37,10 +37,10 @@ test('a limit is set, watched, raised, paused, resumed and removed, each at once
 
       await card.button(ui.t('limits.pauseOf', { scope: ROUTE })).click();
       await card.button(ui.t('limits.resumeOf', { scope: ROUTE })).waitFor();
-      await card.occupancy(3, 0);
+      await card.row().getByText(ui.t('limits.running', { occupancy: 3 })).first().waitFor();
       for (const tag of ['01', '02', '03']) holds.release(tag);
       await generate();
-      await card.occupancy(0, 0);
+      await card.row().getByText(ui.t('limits.running', { occupancy: 0 })).first().waitFor();
       assert.deepEqual(server.chatting, [], 'nobody begins while it is paused');
       await ui.shot('walk-paused');
 

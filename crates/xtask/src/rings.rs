@@ -139,7 +139,7 @@ impl Ring {
                 components()?;
                 pack::build(root, addon::Profile::Dev)?;
                 let tell = |harness, tests: &mut Command| browser.tell(root, &tools, harness, tests);
-                let pages = [TEST_TIMEOUT, "--test-concurrency=2", "tests/browser/!(load).test.ts"];
+                let pages = [TEST_TIMEOUT, "--test-concurrency=3", "tests/browser/!(load).test.ts"];
                 let total = on_each_harness(root, &tools, &pages, skipped, tell)?;
                 // What is measured has the machine for itself.
                 let load = [TEST_TIMEOUT, "--test-concurrency=1", "tests/browser/load.test.ts"];
