@@ -179,6 +179,14 @@ export class Ui {
     throw new Error(`Tab does not come to ${target}`);
   }
 
+  /** Makes the page one that nobody sees, or one that is seen. */
+  async see(state: 'hidden' | 'visible'): Promise<void> {
+    await this.page.evaluate((to) => {
+      Object.defineProperty(document, 'visibilityState', { configurable: true, value: to });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, state);
+  }
+
   /** What is so wrong that it keeps people out, by the rules of axe. */
   async axe(selector: string): Promise<readonly string[]> {
     await this.page.evaluate(AXE);

@@ -18,14 +18,6 @@ function dock({ page }: Ui) {
   return page.locator('.gl-dock button');
 }
 
-/** Makes the page one that nobody sees, or one that is seen. */
-async function see({ page }: Ui, state: 'hidden' | 'visible'): Promise<void> {
-  await page.evaluate((to) => {
-    Object.defineProperty(document, 'visibilityState', { configurable: true, value: to });
-    document.dispatchEvent(new Event('visibilitychange'));
-  }, state);
-}
-
 /** How often the page asks for stats in a while. */
 async function asks(ui: Ui): Promise<number> {
   const before = ui.asked.length;
@@ -94,9 +86,9 @@ test('what of a session waits is told above its composer, while it waits', (t) =
         await dock(ui).waitFor();
         const often = await asks(ui);
         assert.ok(often >= 2 && often <= 4, `${often} in ${WHILE_MS} ms`);
-        await see(ui, 'hidden');
+        await ui.see('hidden');
         assert.equal(await asks(ui), 0, 'nobody sees the page');
-        await see(ui, 'visible');
+        await ui.see('visible');
         await ui.until('a question', () => ui.asked.at(-1)?.path.startsWith('stats') === true);
       }));
 
