@@ -59,8 +59,17 @@ export class Card {
   }
 
   /** Waits for answers of stats that were asked for from now on. */
-  async polls(count: number): Promise<void> {
-    const asked = (): number => this.ui.asked.filter(({ path }) => path.startsWith('stats')).length;
+  polls(count: number): Promise<void> {
+    return this.#asks('stats', count);
+  }
+
+  /** Waits until the settings have been read anew. */
+  reads(count: number): Promise<void> {
+    return this.#asks('config', count);
+  }
+
+  async #asks(path: string, count: number): Promise<void> {
+    const asked = (): number => this.ui.asked.filter((one) => one.path.startsWith(path)).length;
     const before = asked();
     await this.ui.until(`${count} more questions`, () => asked() > before + count);
   }

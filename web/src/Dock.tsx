@@ -44,7 +44,7 @@ export function Dock({ sessionId, t }: { readonly sessionId: string; readonly t:
     <>
       {waits !== undefined && (
         <div className="gl-dock">
-          <button type="button" className="gl-dock-row" aria-haspopup="dialog" title={waits.why || undefined} onClick={() => setOpen(true)}>
+          <button type="button" className="gl-dock-row" aria-haspopup="dialog" onClick={() => setOpen(true)}>
             <Icon shape="clock" />
             <span className="gl-dock-text">{waits.text}</span>
           </button>

@@ -1,5 +1,5 @@
 /** The limits, one row each, with what goes on there now. */
-import { memo, useState } from 'react';
+import { memo, useCallback, useReducer, useState } from 'react';
 import type { Catalog, Group, Limit, Problem, Route, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
 import { placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
@@ -32,7 +32,11 @@ export const Limits = memo(function Limits({ section, disabled, t }: { readonly 
   const pending = usePending();
   const limits = shown('limits', section, pending);
   const groups = shown('groups', section, pending);
+  /** What is being written in stays, whoever removes it meanwhile. */
+  const [written, setWritten] = useState<readonly Shown[]>([]);
   const rows = [...limits, ...groups];
+  rows.push(...written.filter((one) => !rows.some(isAt(one))));
+  const onDraft = useCallback((row: Shown, writing: boolean) => setWritten((all) => [...all.filter((one) => !isAt(row)(one)), ...(writing ? [row] : [])]), []);
   return (
     <section className="gl-part" aria-labelledby="gl-limits">
       <h3 id="gl-limits">{t('limits.title')}</h3>
@@ -46,6 +50,8 @@ export const Limits = memo(function Limits({ section, disabled, t }: { readonly 
             gone={gone}
             problems={problems}
             pending={pending.get(placeOf({ in: list, key }))}
+            written={written.some(isAt({ list, key }))}
+            onDraft={onDraft}
             offers={offers}
             disabled={disabled}
             t={t}
@@ -71,6 +77,11 @@ interface Shown {
   readonly problems: readonly Problem[];
 }
 
+/** Tells the row of a place. */
+function isAt({ list, key }: Pick<Shown, 'list' | 'key'>): (other: Shown) => boolean {
+  return (other) => other.list === list && other.key === key;
+}
+
 /** What a person is to see: what is stored, as it will be once all edits are. */
 function shown(list: List, section: Section, pending: ReadonlyMap<string, Pending>): readonly Shown[] {
   const rows = rowsOf(list, section.value);
@@ -94,24 +105,30 @@ interface LimitRowProps {
   readonly gone: boolean;
   readonly problems: readonly Problem[];
   readonly pending: Pending | undefined;
+  /** A number is being written in it. */
+  readonly written: boolean;
+  readonly onDraft: (row: Shown, writing: boolean) => void;
   readonly offers: Catalog | undefined;
   readonly disabled: boolean;
   readonly t: Translate;
 }
 
-const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pending, offers, disabled, t }: LimitRowProps) {
+const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pending, written, onDraft, offers, disabled, t }: LimitRowProps) {
   /** A number is being written where there was none: with what it begins. */
   const [begin, setBegin] = useState<string>();
+  /** What is being written is dropped with its box. */
+  const [box, drop] = useReducer((count: number) => count + 1, 0);
   const scope = list === 'limits' ? scopeOfLimit(row as Limit) : scopeOfGroup(row as Group);
   const name = scope === undefined ? JSON.stringify(row) : nameOf(scope, t);
   const max = Number.isInteger(row.max) ? row.max : undefined;
-  const mode: Mode = begin !== undefined || max === undefined || max > 0 ? 'limited' : max === 0 ? 'paused' : 'unlimited';
+  const mode: Mode = written || begin !== undefined || max === undefined || max > 0 ? 'limited' : max === 0 ? 'paused' : 'unlimited';
 
   const put = (want: Limit | Group | undefined, seen: Limit | Group = row): void => {
     setBegin(undefined);
     edits.submit({ in: list, key: rowKey, seen, want });
   };
   const set = (value: number, seen = row): void => {
+    drop();
     if (value === 0 && max !== undefined && max > 0) remember(rowKey, max);
     put({ ...row, max: value }, seen);
   };
@@ -144,6 +161,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
           />
           {mode === 'limited' && (
             <Numeral<Limit | Group>
+              key={box}
               label={t('limits.max', { scope: name })}
               value={row}
               write={({ max }) => (typeof max === 'number' ? String(max) : JSON.stringify(max) ?? '')}
@@ -157,6 +175,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
               disabled={disabled || gone}
               onFinish={put}
               onLeave={() => setBegin(undefined)}
+              onDraft={(writing) => onDraft({ list, key: rowKey, row, gone: false, problems: [] }, writing)}
             />
           )}
           {mode === 'paused'

@@ -120,7 +120,7 @@ interface FoldedProps {
 const Folded = memo(function Folded({ scope, active, waiting, max, gone, turn, t }: FoldedProps) {
   return (
     <li className="gl-route" data-scope={scope} data-gone={gone || undefined}>
-      <Head scope={scope} text={gone ? t('now.idle.route') : numbers(active, waiting, max, t)} open={false} turn={turn} />
+      <Head scope={scope} text={gone ? t('now.gone') : numbers(active, waiting, max, t)} open={false} turn={turn} />
     </li>
   );
 });
@@ -144,7 +144,7 @@ const Unfolded = memo(function Unfolded({ line, gone, held, starts, points, turn
   return (
     <li className="gl-route" data-scope={line.scope} data-gone={gone || undefined}>
       <div className="gl-route-top">
-        <Head scope={line.scope} text={gone ? t('now.idle.route') : oldestWaitMs === null ? text : `${text} · ${t('limits.oldest', { time: about(oldestWaitMs, t) })}`} open turn={turn} />
+        <Head scope={line.scope} text={gone ? t('now.gone') : oldestWaitMs === null ? text : `${text} · ${t('limits.oldest', { time: about(oldestWaitMs, t) })}`} open turn={turn} />
         <Sparkline points={points} name={route} t={t} />
       </div>
       {credits > 0 && <p className="gl-note">{counted(t, 'now.credits', credits)}</p>}
@@ -203,7 +203,7 @@ function holderTexts({ value, gone }: Row<Held>, t: Translate): HolderTexts {
     id: value.session ?? undefined,
     name: sessionName(value, t),
     marks: [...childMark(value, t), ...(value.calls > 1 ? [t('now.calls', { n: value.calls })] : [])].join(' · '),
-    time: gone ? t('now.ended') : t('now.for', { time: about(value.heldMs, t) }),
+    time: gone ? t('now.gone') : t('now.for', { time: about(value.heldMs, t) }),
   };
 }
 
@@ -259,7 +259,7 @@ const WaiterRow = memo(function WaiterRow({ id, place, name, mark, time, why, st
         <span className="gl-time">{time}</span>
         {why !== '' && <span className="gl-why">{why}</span>}
       </span>
-      {start !== '' && <span className="gl-start" title={t('now.estimate.hint')}>{t('now.estimate', { time: start })}</span>}
+      {start !== '' && <span className="gl-start">{t('now.estimate', { time: start })}</span>}
     </li>
   );
 });

@@ -2,7 +2,7 @@
  * A value that is written by hand. What is in the box is the person's own until it is finished, by Enter or by leaving the box;
  * until then, and while it is not valid, nothing is stored. Escape takes it back.
  */
-import { useId, useRef, useState, type KeyboardEvent } from 'react';
+import { useEffect, useId, useRef, useState, type KeyboardEvent } from 'react';
 import { enter, Input, keyOf } from './ui.tsx';
 
 interface NumeralProps<T> {
@@ -24,14 +24,21 @@ interface NumeralProps<T> {
   readonly onFinish: (value: T, seen: T) => void;
   /** Nothing was changed after all. */
   readonly onLeave?: () => void;
+  /** Whether something is being written. */
+  readonly onDraft?: (writing: boolean) => void;
 }
 
-export function Numeral<T>({ label, value, write, read, wrong, unsaved, disabled = false, begin, wide = false, onFinish, onLeave }: NumeralProps<T>) {
+export function Numeral<T>({ label, value, write, read, wrong, unsaved, disabled = false, begin, wide = false, onFinish, onLeave, onDraft }: NumeralProps<T>) {
   const [draft, setDraft] = useState(begin);
   const seen = useRef(value);
   const id = useId();
   const understood = draft === undefined ? undefined : read(draft);
-  const isWrong = draft !== undefined && understood === undefined;
+  const writing = draft !== undefined;
+  const isWrong = writing && understood === undefined;
+  useEffect(() => {
+    onDraft?.(writing);
+    return () => onDraft?.(false);
+  }, [writing]);
 
   const edit = (text: string): void => {
     if (draft === undefined) seen.current = value;

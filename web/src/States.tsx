@@ -28,14 +28,14 @@ export function States({ config, stats, catalog, standard, t }: StatesProps) {
       {config.value?.status === 'unavailable' && <Banner kind="warn">{t('state.unavailable')}</Banner>}
       {section !== undefined && !section.writable && <Banner kind="quiet">{t('state.readOnly')}</Banner>}
       {section !== undefined && section.problems.length > 0 && <Problems section={section} t={t} />}
-      {section !== undefined && isInactive(section) && <Inactive section={section} stats={stats.value} catalog={catalog.value} standard={standard} t={t} />}
+      {section !== undefined && config.failure === undefined && isInactive(section) && <Inactive section={section} stats={stats.value} catalog={catalog.value} standard={standard} t={t} />}
     </>
   );
 }
 
 /** Whether nothing is limited. */
-export function isInactive({ value }: Section): boolean {
-  return rowsOf('limits', value).length === 0 && rowsOf('groups', value).length === 0;
+export function isInactive({ value, problems }: Section): boolean {
+  return problems.length === 0 && rowsOf('limits', value).length === 0 && rowsOf('groups', value).length === 0;
 }
 
 interface BannerProps {

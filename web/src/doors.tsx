@@ -26,7 +26,7 @@ export function Foldable({ t }: DoorProps) {
         </span>
         <Icon shape="down" />
       </button>
-      <div id={id} hidden={!open}>{open && <Card t={t} titled={false} />}</div>
+      {open && <div id={id}><Card t={t} titled={false} /></div>}
     </li>
   );
 }

@@ -10,8 +10,6 @@ export interface Told {
   readonly text: string;
   /** What is said when it begins: nothing that changes while one waits. */
   readonly announced: string;
-  /** Why, in a sentence. */
-  readonly why: string;
 }
 
 /** What of a session waits, by the stats of it and of what it spawned; nothing where nothing does. */
@@ -21,12 +19,10 @@ export function told(session: string, { waiters = [] }: Stats, t: Translate): To
   const spawned = mostOf(waiters.filter((waiter) => !isOwn(waiter, session)));
   const parts: string[] = [];
   const announced: string[] = [];
-  let why = '';
   if (own !== undefined) {
     const route = routeOf(own);
     parts.push(t('dock.waiting', { route }), t('dock.position', { ordinal: ordinal(t, own.position) }), about(own.waitedMs, t), ...block(own, t));
     announced.push(t('dock.waiting', { route }));
-    why = reason(own, t);
   }
   if (spawned !== undefined) {
     const { route, count, more } = spawned;
@@ -34,7 +30,7 @@ export function told(session: string, { waiters = [] }: Stats, t: Translate): To
     parts.push(more === 0 ? text : t('dock.more', { text, n: grouped(more) }));
     announced.push(t('dock.children.begin', { route }));
   }
-  return parts.length === 0 ? undefined : { text: parts.join(' · '), announced: announced.join(' · '), why };
+  return parts.length === 0 ? undefined : { text: parts.join(' · '), announced: announced.join(' · ') };
 }
 
 function isOwn({ kind, session }: Waiter, own: string): boolean {
