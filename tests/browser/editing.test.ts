@@ -83,6 +83,42 @@ test('B9 the card writes what is finished, and only that', (t) =>
         assert.deepEqual(ui.posts, []);
       }));
 
+    await t.test('who looks at another window, or composes a letter, has finished nothing', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        await card.max().fill('3');
+        // The window loses the focus, the box keeps it.
+        await card.max().evaluate((box) => box.dispatchEvent(new FocusEvent('focusout', { bubbles: true })));
+        await card.max().evaluate((box) => box.dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', bubbles: true, isComposing: true })));
+        await card.polls(1);
+        assert.deepEqual(ui.posts, []);
+        assert.equal(await card.max().inputValue(), '3');
+      }));
+
+    await t.test('a double click does once', () =>
+      onPage(dsh, {}, async (ui) => {
+        await change(dsh, { limits: [MODEL, OTHER].map((model) => ({ provider: PROVIDER, model, max: 2 })) });
+        const card = await cardOf(ui);
+        await card.occupancy(0, 2, `${PROVIDER}/${OTHER}`);
+        await card.button(ui.t('limits.removeOf', { scope: ROUTE })).dblclick();
+        await card.row().waitFor({ state: 'detached' });
+        await card.saved();
+        assert.deepEqual(await limits(dsh), [{ provider: PROVIDER, model: OTHER, max: 2 }]);
+        await change(dsh, limit(2));
+      }));
+
+    await t.test('adding begins at the keyboard, and Escape ends that alone', () =>
+      onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        await card.button(ui.t('limits.add')).click();
+        const adder = card.view.getByRole('group', { name: ui.t('limits.add'), exact: true });
+        assert.ok(await adder.getByRole('combobox').evaluate((box) => box === document.activeElement));
+        for (let pressed = 0; pressed < 2 && (await adder.count()) > 0; pressed += 1) await ui.page.keyboard.press('Escape');
+        await adder.waitFor({ state: 'detached' });
+        await card.occupancy(0, 2);
+        assert.deepEqual(ui.posts, []);
+      }));
+
     await t.test('two cards that add a row each lose none', () =>
       onPage(dsh, {}, (one) =>
         onPage(dsh, {}, async (two) => {
