@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { PACKAGE, PROBE, PROVIDER } from '../e2e/dsh.ts';
 import { gate } from '../e2e/scripts.ts';
-import { onPage } from './browser.ts';
+import { OLDER, onPage, type Ui } from './browser.ts';
 import { atWork, Card } from './card.ts';
 
 const ROUTES = 50;
@@ -21,7 +21,33 @@ const TURNS = 4;
 
 const models = Array.from({ length: ROUTES }, (_, index) => `model-${String(index + 1).padStart(2, '0')}`);
 
-test('500 in line for 50 models', (t) => {
+/** How long the tasks of the page were in a trace, the longest first: in time of the processor, whoever else wants it. */
+async function traced({ page }: Ui, ms: number): Promise<number[]> {
+  const browser = page.context().browser();
+  await browser?.startTracing(page, { categories: ['toplevel', 'devtools.timeline', 'disabled-by-default-devtools.timeline'] });
+  await page.waitForTimeout(ms);
+  const trace = JSON.parse(String(await browser?.stopTracing())) as { traceEvents: TraceEvent[] };
+  const threads = new Set(trace.traceEvents.filter(({ name, args }) => name === 'thread_name' && args?.name === 'CrRendererMain').map(threadOf));
+  const tasks = trace.traceEvents.filter((event) => event.name.endsWith('RunTask') && event.tdur !== undefined && threads.has(threadOf(event)));
+  return tasks.map(({ tdur = 0 }) => tdur / 1_000).sort((a, b) => b - a);
+}
+
+interface TraceEvent {
+  readonly name: string;
+  readonly pid: number;
+  readonly tid: number;
+  /** Time of the thread, in microseconds. */
+  readonly tdur?: number;
+  readonly args?: { readonly name?: string };
+}
+
+function threadOf({ pid, tid }: TraceEvent): string {
+  return `${pid}:${tid}`;
+}
+
+const once = { skip: OLDER ? false : 'measured on the older harness alone' };
+
+test('500 in line for 50 models', once, (t) => {
   const held = gate();
   const config = { limits: models.map((model) => ({ provider: PROVIDER, model, max: 1 })), queueTimeoutMs: 0 };
   return atWork({ script: () => ({ text: 'done', until: held.opened }), packages: [PACKAGE, PROBE], models, config }, async ({ server, home }, dsh) => {
@@ -34,15 +60,9 @@ test('500 in line for 50 models', (t) => {
         const card = new Card(ui, await ui.settings());
         await card.says(ui.t('limits.waiting.other', { n: WAITERS / ROUTES }));
         await card.polls(2);
-        const tasks = await ui.page.evaluate(async (ms) => {
-          const found: number[] = [];
-          const observer = new PerformanceObserver((list) => found.push(...list.getEntries().map(({ duration }) => duration)));
-          observer.observe({ type: 'longtask' });
-          await new Promise((resolve) => setTimeout(resolve, ms));
-          observer.disconnect();
-          return found;
-        }, WHILE_MS);
-        t.diagnostic(`long tasks within ${WHILE_MS} ms: ${JSON.stringify(tasks)}`);
+        const tasks = await traced(ui, WHILE_MS);
+        t.diagnostic(`the longest of ${tasks.length} tasks within ${WHILE_MS} ms: ${tasks.slice(0, 3).map((ms) => `${ms.toFixed(1)} ms`).join(', ')}`);
+        assert.ok(tasks.length > 100, 'the trace has the tasks');
         assert.deepEqual(tasks.filter((ms) => ms >= TASK_MS), []);
         await ui.shot('crowd');
       }));

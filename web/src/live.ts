@@ -19,7 +19,7 @@ export const stats = new Poller<Stats>(async (signal) => {
 }, 1_000);
 
 /** Changes by other pages and in files are seen after this time, too. */
-export const config = new Poller<Section | Unavailable>((signal) => read.config(signal), 3_000);
+export const config = new Poller<Section | Unavailable>((signal) => read.config(signal), 5_000);
 
 export const catalog = new Poller<Catalog>((signal) => read.catalog(signal), 30_000);
 
