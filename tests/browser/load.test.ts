@@ -71,14 +71,14 @@ test('500 in line for 50 models', once, (t) => {
       onPage(dsh, {}, async (ui) => {
         const card = new Card(ui, await ui.settings());
         await card.polls(2);
-        // In turns, so that what else the machine does falls on both alike.
-        const used = { hidden: 0, visible: 0 };
+        // In turns; of each the cheapest counts, since whatever else the machine does only adds.
+        const used = { hidden: Infinity, visible: Infinity };
         for (let turn = 0; turn < TURNS; turn += 1) {
           for (const state of ['hidden', 'visible'] as const) {
             await ui.see(state);
             const before = dsh.cpuMs;
             await ui.page.waitForTimeout(TURN_MS);
-            used[state] += (dsh.cpuMs - before) / (TURNS * TURN_MS);
+            used[state] = Math.min(used[state], (dsh.cpuMs - before) / TURN_MS);
           }
         }
         t.diagnostic(`of a processor: ${(100 * used.hidden).toFixed(2)} % while nobody looks, ${(100 * used.visible).toFixed(2)} % while somebody does`);
