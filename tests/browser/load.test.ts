@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { PACKAGE, PROBE, PROVIDER } from '../e2e/dsh.ts';
 import { gate } from '../e2e/scripts.ts';
-import { OLDER, onPage, type Ui } from './browser.ts';
+import { onPage, type Ui } from './browser.ts';
 import { atWork, Card } from './card.ts';
 
 const ROUTES = 50;
@@ -45,9 +45,7 @@ function threadOf({ pid, tid }: TraceEvent): string {
   return `${pid}:${tid}`;
 }
 
-const once = { skip: OLDER ? false : 'measured on the older harness alone' };
-
-test('500 in line for 50 models', once, (t) => {
+test('500 in line for 50 models', (t) => {
   const held = gate();
   const config = { limits: models.map((model) => ({ provider: PROVIDER, model, max: 1 })), queueTimeoutMs: 0 };
   return atWork({ script: () => ({ text: 'done', until: held.opened }), packages: [PACKAGE, PROBE], models, config }, async ({ server, home }, dsh) => {
