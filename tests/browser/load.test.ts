@@ -67,7 +67,7 @@ test('500 in line for 50 models', (t) => {
         await ui.shot('crowd');
       }));
 
-    await t.test('looking costs the harness less than a hundredth of a processor', { todo: 'it costs between 0.8 and 1.4 hundredths' }, () =>
+    await t.test('looking costs the harness less than a hundredth of a processor', () =>
       onPage(dsh, {}, async (ui) => {
         const card = new Card(ui, await ui.settings());
         await card.polls(2);
