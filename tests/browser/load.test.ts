@@ -17,7 +17,8 @@ const SHARE = 0.01;
 
 /** For how long each is looked at, in milliseconds. */
 const WHILE_MS = 10_000;
-const TURN_MS = 5_000;
+/** Long enough for everything that is asked now and then, and for a processor time that is told in hundredths of a second. */
+const TURN_MS = 10_000;
 const TURNS = 3;
 const SETTLE_MS = 1_500;
 
