@@ -8,7 +8,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
-import { after } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
 import { chromium, type Browser, type BrowserContext, type Locator, type Page, type Request } from 'playwright-core';
@@ -199,10 +199,31 @@ export class Ui {
   }
 
   /** Keeps a picture of the page, or of a part of it. */
-  async shot(name: string, part: Page | Locator = this.page): Promise<void> {
+  async shot(name: string, part: Page | Locator = this.page, theme = this.look.theme): Promise<void> {
     const folder = join(root, 'target/screenshots', HARNESS.version);
     mkdirSync(folder, { recursive: true });
-    await part.screenshot({ path: join(folder, `${name}-${this.look.locale}-${this.look.theme}.png`) });
+    await part.screenshot({ path: join(folder, `${name}-${this.look.locale}-${theme}.png`) });
+  }
+
+  /** Keeps a picture of the page in each theme. */
+  async shots(name: string): Promise<void> {
+    for (const colorScheme of THEMES) {
+      await this.page.emulateMedia({ colorScheme });
+      await this.shot(name, this.page, colorScheme);
+    }
+    await this.page.emulateMedia({ colorScheme: this.look.theme });
+  }
+
+  /** Loads the page anew, with our script asking for a module that the page does not have in place of this one. */
+  async without(module: string): Promise<void> {
+    // The script may come together with those of others.
+    await this.page.route(new RegExp(`/plugins/.*${NAME}/client\\.js`, 'u'), async (route) => {
+      const response = await route.fetch();
+      const [before, own = '', ...after] = (await response.text()).split(`id:"${NAME}"`);
+      assert.ok(own.includes(module) && after.length === 0, 'the script asks for it');
+      await route.fulfill({ response, body: `${before}id:"${NAME}"${own.replace(module, `${module}-of-nobody`)}` });
+    });
+    await Promise.all([shell.ready(this.page), this.page.reload()]);
   }
 
   /** Makes errors like this one no reason to fail. */
@@ -293,4 +314,9 @@ export async function onPage(dsh: Dsh, look: Partial<Look>, test: (ui: Ui) => Pr
     throw error;
   }
   await ui.close();
+}
+
+/** Opens the page for a test in each language. */
+export async function inEachLanguage(t: TestContext, dsh: Dsh, test: (ui: Ui) => Promise<void>): Promise<void> {
+  for (const locale of LOCALES) await t.test(locale, () => onPage(dsh, { locale }, test));
 }

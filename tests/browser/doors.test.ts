@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { limit } from '../e2e/dsh.ts';
 import { LOOKS, onPage } from './browser.ts';
-import { atWork, Card, cardOf } from './card.ts';
+import { atWork, Card, cardOf, limits, ROUTE } from './card.ts';
 
 test('the card is a section of Settings, and is on the harness’s page of its plugin', (t) =>
   atWork({ script: () => ({ text: 'done' }), config: limit(2) }, async (_world, dsh) => {
@@ -55,3 +55,21 @@ test('our page has a glyph of its own in the navigation, and nothing else has it
         assert.ok((await ui.navigation.locator('svg > :visible').count()) > 0);
       }));
   }));
+
+test('where a page brings no controls of the harness, plain ones take their place', () =>
+  atWork({ script: () => ({ text: 'done' }), config: limit(2) }, (_world, dsh) =>
+    onPage(dsh, {}, async (ui) => {
+      await ui.without('@deepseek-ai/dsh-client-ui-primitives');
+      const card = await cardOf(ui);
+      assert.equal(await card.button(ui.t('limits.add')).getAttribute('class'), null, 'a button that is not the harness’s');
+      await card.max().fill('3');
+      await card.max().press('Enter');
+      await card.occupancy(0, 3);
+      await card.saved();
+      await card.button(ui.t('limits.pauseOf', { scope: ROUTE })).click();
+      await card.button(ui.t('limits.resumeOf', { scope: ROUTE })).waitFor();
+      await card.saved();
+      assert.deepEqual(await limits(dsh), limit(0)['limits']);
+      assert.deepEqual(await ui.axe('.gl'), []);
+      await ui.shot('plain');
+    })));

@@ -145,7 +145,7 @@ test('B9 the card writes what is finished, and only that', (t) =>
           await card.max().press('Enter');
           await card.says(ui.t('conflict.set', { theirs: '3' }));
           assert.deepEqual(await limits(dsh), limit(3)['limits']);
-          await ui.shot('conflict');
+          await ui.shots('conflict');
           await card.button(ui.t('conflict.mine', { mine: '5' })).click();
           await card.occupancy(0, 5);
           await card.saved();

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 
 import { CHAOS, type Dsh, HARNESS, limit, MODEL, OTHER, type Patch, PROVIDER } from '../e2e/dsh.ts';
 import { inWorld, type World } from '../e2e/scenario.ts';
-import { onPage, SECTIONS, type Ui } from './browser.ts';
+import { inEachLanguage, onPage, SECTIONS, type Ui } from './browser.ts';
 import { atWork, type Card, cardOf, limits, ROUTE } from './card.ts';
 
 const script = () => ({ text: 'done' });
@@ -17,12 +17,12 @@ function begin(sentence: string): string {
 }
 
 /** Looks at a harness whose component is no component. */
-function withoutComponent(config: Patch, test: (ui: Ui, card: Card) => Promise<void>): Promise<void> {
+function withoutComponent(t: TestContext, config: Patch, test: (ui: Ui, card: Card) => Promise<void>): Promise<void> {
   return inWorld({ script, config, sections: SECTIONS }, async (world: World) => {
     await writeFile(join(world.home.installed, 'gen-limit.wasm'), 'no component');
     const dsh = await world.web();
     await dsh.until('the failure', () => /gen-limit: .*not WebAssembly/.test(dsh.stderr));
-    await onPage(dsh, {}, async (ui) => {
+    await inEachLanguage(t, dsh, async (ui) => {
       ui.expect(/503/);
       const card = await cardOf(ui);
       await test(ui, card);
@@ -44,39 +44,48 @@ async function store(dsh: Dsh, rows: readonly Patch[]): Promise<void> {
   await dsh.call('settings.update', { ns: HARNESS.section, patch: { limits: rows } });
 }
 
+test('where nothing is limited, one sentence says so, and one button limits the route in use', (t) =>
+  atWork({ script, config: { limits: [] } }, (_world, dsh) =>
+    inEachLanguage(t, dsh, async (ui) => {
+      const card = await cardOf(ui);
+      await card.says(ui.t('state.inactive'));
+      await card.button(ui.t('state.inactive.add', { route: ROUTE })).waitFor();
+      await ui.shots('inactive');
+    })));
+
 test('a limiter that fails open or closed says which, and why', async (t) => {
-  await t.test('open', () =>
-    withoutComponent(limit(2), async (ui, card) => {
+  await t.test('open', (t) =>
+    withoutComponent(t, limit(2), async (ui, card) => {
       await card.says(begin(ui.t('state.open')));
       await card.says('not WebAssembly');
-      await ui.shot('failed-open');
+      await ui.shots('failed-open');
     }));
-  await t.test('closed', () =>
-    withoutComponent({ ...limit(2), onFailure: 'closed' }, async (ui, card) => {
+  await t.test('closed', (t) =>
+    withoutComponent(t, { ...limit(2), onFailure: 'closed' }, async (ui, card) => {
       await card.says(begin(ui.t('state.closed')));
-      await ui.shot('failed-closed');
+      await ui.shots('failed-closed');
     }));
 });
 
-test('a limiter that was restarted says how often', () =>
+test('a limiter that was restarted says how often', (t) =>
   inWorld({ script, config: { ...limit(2), maxRestarts: 1_000, chaos: 'trap-in:12' }, sections: SECTIONS }, async (world) => {
     await copyFile(CHAOS, join(world.home.installed, 'gen-limit.wasm'));
     const dsh = await world.web();
     await dsh.until('the plugin', () => /gen-limit: /.test(dsh.stderr));
     for (const tag of ['A', 'B', 'C']) await dsh.prompt(`[s:${tag}] work`);
     await dsh.until('a fault', () => /the component was replaced/.test(dsh.stderr));
-    await onPage(dsh, {}, async (ui) => {
+    await inEachLanguage(t, dsh, async (ui) => {
       ui.expect(/50\d/);
       const card = await cardOf(ui);
       await card.says('trap');
-      await ui.shot('restarted');
+      await ui.shots('restarted');
     });
   }));
 
 test('settings that cannot be changed', (t) =>
   atWork({ script, config: limit(2) }, async (_world, dsh) => {
-    await t.test('read only: it is said, and nothing can be pressed or written', () =>
-      onPage(dsh, {}, async (ui) => {
+    await t.test('read only: it is said, and nothing can be pressed or written', (t) =>
+      inEachLanguage(t, dsh, async (ui) => {
         await told(ui, (section) => ({ ...section, writable: false }));
         const card = await cardOf(ui);
         await card.says(ui.t('state.readOnly'));
@@ -86,16 +95,16 @@ test('settings that cannot be changed', (t) =>
         assert.ok((await controls.count()) >= 8);
         for (const button of buttons) assert.equal(await button.isDisabled(), true);
         for (const control of await controls.all()) assert.equal(await control.isDisabled(), true, await control.evaluate((one) => one.outerHTML));
-        await ui.shot('read-only');
+        await ui.shots('read-only');
       }));
 
-    await t.test('none: what is in force is still seen', () =>
-      onPage(dsh, {}, async (ui) => {
+    await t.test('none: what is in force is still seen', (t) =>
+      inEachLanguage(t, dsh, async (ui) => {
         await told(ui, () => ({ status: 'unavailable' }));
         const card = await cardOf(ui);
         await card.says(ui.t('state.unavailable'));
         await card.says(ui.t('now.title'));
-        await ui.shot('unavailable');
+        await ui.shots('unavailable');
       }));
   }));
 
@@ -104,20 +113,19 @@ test('rows that are not valid are named, and can be removed together', (t) =>
     const good = { provider: PROVIDER, model: MODEL, max: 3 };
     const bad = { provider: PROVIDER, model: OTHER, max: 'abc' };
     await store(dsh, [good]);
-    await t.test('they are not in force, nor is what came with them', async () => {
-      await store(dsh, [{ ...good, max: 4 }, bad]);
-      await onPage(dsh, {}, async (ui) => {
+    await t.test('they are not in force, nor is what came with them', (t) =>
+      inEachLanguage(t, dsh, async (ui) => {
+        await store(dsh, [{ ...good, max: 4 }, bad]);
         const card = await cardOf(ui);
         await card.says(ui.t('state.notInForce'));
         await card.says('limits[1].max');
         await card.row(`${PROVIDER}/${OTHER}`).getByText(ui.t('limits.invalid')).first().waitFor();
-        await ui.shot('not-in-force');
+        await ui.shots('not-in-force');
         await card.button(ui.t('state.repair')).click();
         await card.hushes(ui.t('state.notInForce'));
         await card.occupancy(0, 4);
-      });
-      assert.deepEqual(await limits(dsh), [{ ...good, max: 4 }]);
-    });
+        assert.deepEqual(await limits(dsh), [{ ...good, max: 4 }]);
+      }));
 
     await t.test('one can be put right where it stands', async () => {
       await store(dsh, [good, bad]);

@@ -1,5 +1,5 @@
 /** The limits, one row each, with what goes on there now. */
-import { memo, useCallback, useReducer, useState } from 'react';
+import { memo, useCallback, useId, useReducer, useState } from 'react';
 import type { Catalog, Group, Limit, Problem, Route, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
 import { placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
@@ -37,10 +37,11 @@ export const Limits = memo(function Limits({ section, disabled, t }: { readonly 
   const rows = [...limits, ...groups];
   rows.push(...written.filter((one) => !rows.some(isAt(one))));
   const onDraft = useCallback((row: Shown, writing: boolean) => setWritten((all) => [...all.filter((one) => !isAt(row)(one)), ...(writing ? [row] : [])]), []);
+  const id = useId();
   return (
-    <section className="gl-part" aria-labelledby="gl-limits">
-      <h3 id="gl-limits">{t('limits.title')}</h3>
-      <ul className="gl-rows" aria-labelledby="gl-limits">
+    <section className="gl-part" aria-labelledby={id}>
+      <h3 id={id}>{t('limits.title')}</h3>
+      <ul className="gl-rows" aria-labelledby={id}>
         {rows.map(({ list, key, row, gone, problems }) => (
           <LimitRow
             key={placeOf({ in: list, key })}

@@ -1,5 +1,5 @@
 /** How long one may wait, how many may, and what else there is to turn. */
-import { memo, type ReactNode } from 'react';
+import { memo, useId, type ReactNode } from 'react';
 import type { Config, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
 import { placeOf, type Field } from './edits.ts';
@@ -97,10 +97,11 @@ export const Queueing = memo(function Queueing({ section, disabled, t }: Queuein
       <Choice<K> label={t(title)} value={value as unknown as K} options={options} disabled={disabled} onChoose={(key) => finish(key)} />
     ));
   };
+  const id = useId();
 
   return (
-    <section className="gl-part" aria-labelledby="gl-queueing">
-      <h3 id="gl-queueing">{t('queueing.title')}</h3>
+    <section className="gl-part" aria-labelledby={id}>
+      <h3 id={id}>{t('queueing.title')}</h3>
       {time('queueTimeoutMs', 'queueing.timeout', t('queueing.timeout.hint', { standard: exactly(STANDARD.queueTimeoutMs, t) }))}
       {number('maxQueued', 'queueing.queued', t('queueing.queued.hint', { standard: STANDARD.maxQueued }), 0, 200_000)}
       <details className="gl-advanced">
