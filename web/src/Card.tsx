@@ -1,5 +1,5 @@
 /** The settings card: the same at every door. */
-import { useEffect, useState, useSyncExternalStore } from 'react';
+import { useEffect, useRef, useState, useSyncExternalStore } from 'react';
 import { Limits } from './Limits.tsx';
 import { catalog, config, edits, sectionOf, stats, usePolled } from './live.ts';
 import { Now } from './Now.tsx';
@@ -20,6 +20,10 @@ export function Card({ t, titled = true }: CardProps) {
   const standard = useSyncExternalStore(subscribe, get);
   const section = sectionOf(known.config);
   useEffect(edits.look, [section]);
+  // What is being written stays where the settings are gone for a moment.
+  const last = useRef(section);
+  if (section !== undefined) last.current = section;
+  const shown = last.current;
   const disabled = section === undefined || !section.writable;
   return (
     <div className="gl">
@@ -27,9 +31,9 @@ export function Card({ t, titled = true }: CardProps) {
       {titled && <p className="gl-intro">{t('intro')}</p>}
       {known.config.value === undefined && known.config.failure === undefined && <p className="gl-note" role="status">{t('state.loading')}</p>}
       <States {...known} standard={standard} t={t} />
-      {section !== undefined && <Limits section={section} disabled={disabled} t={t} />}
+      {shown !== undefined && <Limits section={shown} disabled={disabled} t={t} />}
       <Now t={t} />
-      {section !== undefined && <Queueing section={section} disabled={disabled} t={t} />}
+      {shown !== undefined && <Queueing section={shown} disabled={disabled} t={t} />}
     </div>
   );
 }

@@ -1,8 +1,9 @@
 /** The limits, one row each, with what goes on there now. */
-import { memo, useCallback, useId, useReducer, useState } from 'react';
+import { memo, useCallback, useId, useReducer, useRef, useState } from 'react';
 import type { Catalog, Group, Limit, Problem, Route, Section } from './api.ts';
 import { Choice } from './Choice.tsx';
-import { placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
+import { NONE, placeOf, problemsAt, rowsOf, type List, type Pending } from './edits.ts';
+import { grouped } from './lines.ts';
 import { catalog, edits, usePending, usePolled, useScope } from './live.ts';
 import { Meter } from './Meter.tsx';
 import { Numeral } from './Numeral.tsx';
@@ -95,7 +96,7 @@ function shown(list: List, section: Section, pending: ReadonlyMap<string, Pendin
   });
   const keys = new Set(rows.map(({ key }) => key));
   const added = [...pending.values()].flatMap(({ edit }) =>
-    edit.in !== list || keys.has(edit.key) ? [] : [{ list, key: edit.key, row: (edit.want ?? edit.seen) as Limit | Group, gone: edit.want === undefined, problems: [] }]);
+    edit.in !== list || keys.has(edit.key) ? [] : [{ list, key: edit.key, row: (edit.want ?? edit.seen) as Limit | Group, gone: edit.want === undefined, problems: NONE }]);
   return [...edited, ...added];
 }
 
@@ -133,15 +134,19 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
     if (value === 0 && max !== undefined && max > 0) remember(rowKey, max);
     put({ ...row, max: value }, seen);
   };
+  /** What it was before a pause that was seen from here. */
+  const before = useRef<number>();
+  if (max !== undefined && max !== 0) before.current = max;
+  const ask = (): void => setBegin(String(recall(rowKey) ?? ''));
   const resume = (): void => {
-    const before = recall(rowKey);
-    if (before === undefined) setBegin('');
-    else set(before);
+    // What was seen long ago may have been changed since: the person decides.
+    if (before.current === undefined) ask();
+    else set(before.current);
   };
   const choose = (chosen: Mode): void => {
     if (chosen === 'paused') set(0);
     else if (chosen === 'unlimited') set(-1);
-    else setBegin(String(recall(rowKey) ?? ''));
+    else ask();
   };
 
   return (
@@ -176,7 +181,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
               disabled={disabled || gone}
               onFinish={put}
               onLeave={() => setBegin(undefined)}
-              onDraft={(writing) => onDraft({ list, key: rowKey, row, gone: false, problems: [] }, writing)}
+              onDraft={(writing) => onDraft({ list, key: rowKey, row, gone: false, problems: NONE }, writing)}
             />
           )}
           {mode === 'paused'
@@ -187,7 +192,7 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
       </div>
       {list === 'groups' && <Routes group={row as Group} name={name} offers={offers} disabled={disabled || gone} onChange={(routes) => put({ ...row, routes } as Group)} t={t} />}
       {problems.map(({ path, message }) => <Wrong key={path}>{path}: {message}</Wrong>)}
-      <Unsaved pending={pending} say={(value) => sayRow(value, t)} t={t} />
+      <Unsaved pending={pending} say={(value) => sayRow(value, maxOf(pending?.theirs) === maxOf(pending?.edit.want), t)} t={t} />
     </li>
   );
 });
@@ -195,15 +200,16 @@ const LimitRow = memo(function LimitRow({ list, rowKey, row, gone, problems, pen
 /** What goes on there. */
 function Live({ scope, max, t }: { readonly scope: string; readonly max: number | undefined; readonly t: Translate }) {
   const now = useScope(scope);
-  const occupancy = now?.occupancy ?? 0;
+  if (now === undefined) return <span className="gl-live">–</span>;
+  const { occupancy, waiting, oldestWaitMs } = now;
   const limited = max !== undefined && max > 0;
-  const running = limited ? t('limits.occupancy', { occupancy, max }) : t('limits.running', { occupancy });
+  const running = limited ? t('limits.occupancy', { occupancy: grouped(occupancy), max: grouped(max) }) : t('limits.running', { occupancy: grouped(occupancy) });
   return (
     <span className="gl-live">
       {limited && <Meter occupancy={occupancy} max={max} label={running} />}
       <span>{running}</span>
-      {now !== undefined && now.waiting > 0 && <span>{counted(t, 'limits.waiting', now.waiting)}</span>}
-      {now !== undefined && now.waiting > 0 && now.oldestWaitMs !== null && <span>{t('limits.oldest', { time: about(now.oldestWaitMs, t) })}</span>}
+      {waiting > 0 && <span>{counted(t, 'limits.waiting', waiting, { n: grouped(waiting) })}</span>}
+      {waiting > 0 && oldestWaitMs !== null && <span>{t('limits.oldest', { time: about(oldestWaitMs, t) })}</span>}
     </span>
   );
 }
@@ -219,11 +225,16 @@ function Marks({ row, scope, problems, offers, t }: Pick<LimitRowProps, 'row' | 
   return marks.length === 0 ? null : <span className="gl-marks">{marks.map((mark) => <span key={mark} className="gl-mark">{mark}</span>)}</span>;
 }
 
-function sayRow(value: unknown, t: Translate): string {
-  const max = (value as Partial<Limit> | null)?.max;
-  if (max === -1) return t('limits.mode.unlimited');
-  if (max === 0) return t('limits.mode.paused');
-  return typeof max === 'number' ? String(max) : JSON.stringify(value);
+function maxOf(row: unknown): unknown {
+  return (row as Partial<Limit> | null | undefined)?.max;
+}
+
+/** A row in words: its number, or all of it where the number is not what differs. */
+function sayRow(row: unknown, whole: boolean, t: Translate): string {
+  const max = maxOf(row);
+  const text = max === -1 ? t('limits.mode.unlimited') : max === 0 ? t('limits.mode.paused') : typeof max === 'number' ? String(max) : JSON.stringify(row);
+  const { routes, countBy, pool } = Object(row) as Partial<Group>;
+  return whole ? [text, ...(Array.isArray(routes) ? routes : []).map((route) => nameOfRoute(route, t)), countBy, pool].filter(Boolean).join(', ') : text;
 }
 
 interface RoutesProps {
@@ -246,7 +257,7 @@ function Routes({ group, name, offers, disabled, onChange, t }: RoutesProps) {
         {routes.map((route, index) => {
           const text = nameOfRoute(route, t);
           return (
-            <li key={keyOfRoute(route)}>
+            <li key={index}>
               <span>{text}</span>
               <Button
                 disabled={disabled || routes.length === 1}

@@ -1,5 +1,5 @@
 /** Who generates and who waits now, why, and about for how long. */
-import { memo, useCallback, useEffect, useId, useMemo, useReducer, useRef, useState } from 'react';
+import { memo, useCallback, useEffect, useId, useMemo, useReducer, useRef, useState, type ReactNode } from 'react';
 import type { Holder, Refused, Stats, Waiter } from './api.ts';
 import { useHold, useSteady } from './hold.ts';
 import { Icon } from './Icon.tsx';
@@ -50,9 +50,15 @@ function Routes({ value, t }: { readonly value: Stats; readonly t: Translate }) 
       <div {...hold.props}>
         {rows.length > 0 && (
           <ul className="gl-busy" role="list" aria-label={t('now.routes')}>
-            {rows.map(({ key, value: line, gone }) => open.get(key) === true
-              ? <Unfolded key={key} line={gone ? left(line) : line} gone={gone} held={hold.held} starts={starts} points={history.points(key)} turn={turn} t={t} />
-              : <Folded key={key} scope={key} active={gone ? 0 : line.active} waiting={gone ? 0 : line.waiting} max={line.numbers?.max} gone={gone} turn={turn} t={t} />)}
+            {rows.map(({ key, value, gone }) => {
+              const line = gone ? left(value) : value;
+              const isOpen = open.get(key) === true;
+              return (
+                <RouteItem key={key} scope={key} text={gone ? t('now.gone') : textOfLine(line, isOpen, t)} gone={gone} open={isOpen} turn={turn} spark={isOpen && <Sparkline points={history.points(key)} name={routeName(key)} t={t} />}>
+                  {isOpen && <People line={line} held={hold.held} starts={starts} t={t} />}
+                </RouteItem>
+              );
+            })}
           </ul>
         )}
       </div>
@@ -90,63 +96,55 @@ function numbers(active: number, waiting: number, max: number | undefined, t: Tr
   return parts.join(' · ');
 }
 
-interface HeadProps {
+/** A busy route in numbers, with its oldest wait where there is room. */
+function textOfLine({ active, waiting, numbers: known }: Line, isOpen: boolean, t: Translate): string {
+  const text = numbers(active, waiting, known?.max, t);
+  const oldest = known?.oldestWaitMs ?? null;
+  return !isOpen || oldest === null ? text : `${text} · ${t('limits.oldest', { time: about(oldest, t) })}`;
+}
+
+interface RouteItemProps {
   readonly scope: string;
   readonly text: string;
+  readonly gone: boolean;
   readonly open: boolean;
   readonly turn: (scope: string) => void;
+  readonly spark: ReactNode;
+  readonly children: ReactNode;
 }
 
-function Head({ scope, text, open, turn }: HeadProps) {
-  return (
-    <button type="button" className="gl-head" aria-expanded={open} onClick={() => turn(scope)}>
-      <Icon shape={open ? 'down' : 'right'} />
-      <span className="gl-name">{routeName(scope)}</span>
-      <span className="gl-numbers">{text}</span>
-    </button>
-  );
-}
-
-interface FoldedProps {
-  readonly scope: string;
-  readonly active: number;
-  readonly waiting: number;
-  readonly max: number | undefined;
-  readonly gone: boolean;
-  readonly turn: (scope: string) => void;
-  readonly t: Translate;
-}
-
-const Folded = memo(function Folded({ scope, active, waiting, max, gone, turn, t }: FoldedProps) {
+/** One busy route. A folded one has no children, and is drawn again only when its numbers are others. */
+const RouteItem = memo(function RouteItem({ scope, text, gone, open, turn, spark, children }: RouteItemProps) {
   return (
     <li className="gl-route" data-scope={scope} data-gone={gone || undefined}>
-      <Head scope={scope} text={gone ? t('now.gone') : numbers(active, waiting, max, t)} open={false} turn={turn} />
+      <div className="gl-route-top">
+        <button type="button" className="gl-head" aria-expanded={open} onClick={() => turn(scope)}>
+          <Icon shape={open ? 'down' : 'right'} />
+          <span className="gl-name">{routeName(scope)}</span>
+          <span className="gl-numbers">{text}</span>
+        </button>
+        {spark}
+      </div>
+      {children}
     </li>
   );
 });
 
-interface UnfoldedProps {
+interface PeopleProps {
   readonly line: Line;
-  readonly gone: boolean;
   readonly held: boolean;
   readonly starts: ReadonlyMap<number, number>;
-  readonly points: Parameters<typeof Sparkline>[0]['points'];
-  readonly turn: (scope: string) => void;
   readonly t: Translate;
 }
 
-const Unfolded = memo(function Unfolded({ line, gone, held, starts, points, turn, t }: UnfoldedProps) {
+/** Who generates on a route, and who waits for it. */
+function People({ line, held, starts, t }: PeopleProps) {
   const route = routeName(line.scope);
   const holders = useSteady(line.holders, keyOfHolder, held);
   const waiters = useSteady(line.waiters, keyOfWaiter, held);
-  const { credits = 0, oldestWaitMs = null } = line.numbers ?? {};
-  const text = numbers(line.active, line.waiting, line.numbers?.max, t);
+  const { credits = 0 } = line.numbers ?? {};
   return (
-    <li className="gl-route" data-scope={line.scope} data-gone={gone || undefined}>
-      <div className="gl-route-top">
-        <Head scope={line.scope} text={gone ? t('now.gone') : oldestWaitMs === null ? text : `${text} · ${t('limits.oldest', { time: about(oldestWaitMs, t) })}`} open turn={turn} />
-        <Sparkline points={points} name={route} t={t} />
-      </div>
+    <>
       {credits > 0 && <p className="gl-note">{counted(t, 'now.credits', credits)}</p>}
       <Few rows={holders} total={line.active} name={t('now.holders', { route })} t={t}>
         {(row) => <HolderRow key={row.key} {...holderTexts(row, t)} gone={row.gone} />}
@@ -154,9 +152,9 @@ const Unfolded = memo(function Unfolded({ line, gone, held, starts, points, turn
       <Few rows={waiters} total={line.waiting} name={t('now.waiters', { route })} ordered t={t}>
         {(row) => <WaiterRow key={row.key} {...waiterTexts(row, line, starts, t)} gone={row.gone} t={t} />}
       </Few>
-    </li>
+    </>
   );
-});
+}
 
 const keyOfHolder = ({ key }: Held): string => key;
 const keyOfWaiter = ({ id }: Waiter): string => String(id);

@@ -20,7 +20,7 @@ interface PickerProps<T> {
   readonly placeholder: string;
   readonly none: string;
   readonly options: ReadonlyArray<Option<T>>;
-  /** What the text itself means, where it is none of the options. */
+  /** What the text itself means; it can be picked where it is none of the options. */
   readonly custom?: (text: string) => Option<T> | undefined;
   readonly t: Translate;
   readonly autoFocus?: boolean;
@@ -34,8 +34,9 @@ export function Picker<T>({ label, placeholder, none, options, custom, t, autoFo
   const id = useId();
 
   const found = matching(options, text);
-  const own = found.length === 0 ? custom?.(text.trim()) : undefined;
-  const shown = own === undefined ? found.slice(0, SHOWN) : [own];
+  const shown = found.slice(0, SHOWN);
+  const own = custom?.(text.trim());
+  if (own !== undefined && !found.some(({ key }) => key === own.key)) shown.push(own);
   const more = found.length - Math.min(found.length, SHOWN);
 
   const pick = (option: Option<T> | undefined): void => {

@@ -34,7 +34,7 @@ interface QueueingProps {
 
 export const Queueing = memo(function Queueing({ section, disabled, t }: QueueingProps) {
   const pending = usePending();
-  const duration = (ms: unknown): string => (typeof ms === 'number' ? exactly(ms, t) : said(ms));
+  const duration = (ms: unknown): string => (Number.isInteger(ms) && Number(ms) >= 0 ? exactly(Number(ms), t) : said(ms));
 
   const row = <F extends Field>(field: F, title: Word, hint: string, say: (value: unknown) => string, control: (value: Config[F], finish: (value: unknown, seen?: unknown) => void) => ReactNode) => {
     const place = placeOf({ in: 'fields', key: field });

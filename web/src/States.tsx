@@ -1,12 +1,12 @@
 /** What a person has to know before anything else: what does not work, and what to do. */
-import { useEffect, useRef, type ReactNode } from 'react';
+import type { ReactNode } from 'react';
 import type { Catalog, Host, Section, Stats, Unavailable } from './api.ts';
 import { rowPath, rowsOf, type Edit } from './edits.ts';
-import { edits } from './live.ts';
+import { edits, stats as asked } from './live.ts';
 import { routeInUse } from './offers.ts';
 import type { Polled } from './poller.ts';
 import { nameOf, routeOf, textOf } from './scopes.ts';
-import { Button } from './ui.tsx';
+import { Button, passOn } from './ui.tsx';
 import { about } from './units.ts';
 import type { Translate } from './words/index.ts';
 
@@ -47,20 +47,18 @@ function Banner({ kind, children }: BannerProps) {
   return <div className="gl-banner" data-kind={kind} role={kind === 'error' ? 'alert' : 'status'}>{children}</div>;
 }
 
-/** Nobody answers, or with a failure. */
+/** Nobody answers, or with a failure; or the settings alone cannot be read. */
 function Unreachable({ config, stats, t }: Pick<StatesProps, 'config' | 'stats' | 't'>) {
-  // Without a limiter nobody answers for the settings; that is told already.
-  const failure = stats.failure ?? (stats.value?.host.state === 'running' ? config.failure : undefined);
-  const known = useRef(Date.now());
-  useEffect(() => {
-    if (stats.failure === undefined) known.current = Date.now();
-  }, [stats]);
-  if (failure === undefined) return null;
+  if (stats.failure === undefined) {
+    // Without a limiter nobody answers for the settings; that is told already.
+    if (config.failure === undefined || stats.value?.host.state !== 'running') return null;
+    return <Banner kind="error">{t('state.unread', { error: config.failure.message })}</Banner>;
+  }
   return (
     <>
-      <Banner kind="error">{t('state.unreachable', { error: failure.message })}</Banner>
+      <Banner kind="error">{t('state.unreachable', { error: stats.failure.message })}</Banner>
       {/* Beside what is announced, since it changes each second. */}
-      {stats.value !== undefined && <p className="gl-note">{t('state.stale', { time: about(Date.now() - known.current, t) })}</p>}
+      {asked.answeredAt !== undefined && <p className="gl-note">{t('state.stale', { time: about(Date.now() - asked.answeredAt, t) })}</p>}
     </>
   );
 }
@@ -92,7 +90,7 @@ function Problems({ section, t }: { readonly section: Section; readonly t: Trans
     <Banner kind="error">
       <p>{t(section.inForce ? 'state.partly' : 'state.notInForce')}</p>
       <ul>{section.problems.map(({ path, message }) => <li key={path}>{path === '' ? message : `${path}: ${message}`}</li>)}</ul>
-      {section.writable && bad.length > 0 && <Button onClick={() => edits.submitAll(bad)}>{t('state.repair')}</Button>}
+      {section.writable && bad.length > 0 && <Button onClick={(event) => { passOn(event); edits.submitAll(bad); }}>{t('state.repair')}</Button>}
     </Banner>
   );
 }
@@ -112,7 +110,10 @@ function Inactive({ section, stats, catalog, standard, t }: InactiveProps) {
         <Button
           variant="primary"
           disabled={!section.writable}
-          onClick={() => edits.submit({ in: 'limits', key: textOf(route), seen: undefined, want: { ...routeOf(route), max: 1 } })}
+          onClick={(event) => {
+            passOn(event);
+            edits.submit({ in: 'limits', key: textOf(route), seen: undefined, want: { ...routeOf(route), max: 1 } });
+          }}
         >
           {t('state.inactive.add', { route: nameOf(route, t) })}
         </Button>

@@ -163,6 +163,7 @@ export interface Stats {
   readonly scopes?: readonly ScopeStats[];
   readonly holders?: readonly Holder[];
   readonly waiters?: readonly Waiter[];
+  readonly scopesTotal?: number;
   readonly holdersTotal?: number;
   readonly waitersTotal?: number;
   readonly truncated?: boolean;
@@ -188,39 +189,43 @@ export class Failure extends Error {
 }
 
 const BASE = '/api/dsh-gen-limit';
-/** How long an answer may take. */
+/** How long an answer may take; a write takes up to 13 seconds before the harness gives it up. */
 const PATIENCE_MS = 10_000;
+const WRITE_MS = 20_000;
 
 export const read = {
-  config: (signal?: AbortSignal) => ask<Section | Unavailable>('config', signal),
-  catalog: (signal?: AbortSignal) => ask<Catalog>('catalog', signal),
+  config: (signal?: AbortSignal) => ask<Section | Unavailable>('config', 'status', signal),
+  catalog: (signal?: AbortSignal) => ask<Catalog>('catalog', 'providers', signal),
   /** With what people call the sessions, or without: that is most of the cost. */
-  stats: (named: boolean, signal?: AbortSignal) => ask<Stats>(`stats?describe=${named}`, signal),
+  stats: (named: boolean, signal?: AbortSignal) => ask<Stats>(`stats?describe=${named}`, 'host', signal),
   /** Of a session and of what it spawned alone. */
-  statsOf: (session: string, signal?: AbortSignal) => ask<Stats>(`stats?session=${encodeURIComponent(session)}`, signal),
+  statsOf: (session: string, signal?: AbortSignal) => ask<Stats>(`stats?describe=false&session=${encodeURIComponent(session)}`, 'host', signal),
 };
 
 /** Replaces these keys, if the settings are still those of the revision. */
 export function change(patch: Config, revision: string | null): Promise<Section> {
-  return ask<Section>('config', undefined, {
+  return ask<Section>('config', 'status', undefined, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify({ ...patch, revision }),
   });
 }
 
-async function ask<T>(path: string, signal?: AbortSignal, init: RequestInit = {}): Promise<T> {
-  const overdue = AbortSignal.timeout(PATIENCE_MS);
+/** The answer to a request, if it has what tells it from answers of another version. */
+async function ask<T>(path: string, has: keyof T & string, signal?: AbortSignal, init: RequestInit = {}): Promise<T> {
+  const overdue = AbortSignal.timeout(init.method === undefined ? PATIENCE_MS : WRITE_MS);
   const until = signal === undefined ? overdue : AbortSignal.any([signal, overdue]);
   let response: Response;
   let body: unknown;
   try {
     response = await fetch(`${BASE}/${path}`, { ...init, signal: until, cache: 'no-store' });
-    body = await response.json().catch(() => undefined);
+    body = await response.json().catch((cause: Error) => {
+      if (cause.name !== 'SyntaxError') throw cause;
+    });
   } catch (cause) {
     throw new Failure(cause instanceof Error ? cause.message : String(cause));
   }
-  if (response.ok && body !== undefined) return body as T;
-  const told = (body ?? {}) as { error?: string; problems?: readonly Problem[]; section?: Section };
-  throw new Failure(told.error ?? `${response.status} ${response.statusText}`, response.status, told);
+  if (response.ok && (Object(body) as T)[has] !== undefined) return body as T;
+  const told = Object(body) as { error?: string; problems?: readonly Problem[]; section?: Section };
+  throw new Failure(told.error ?? (response.ok ? 'an answer of another version; load the page anew' : `${response.status} ${response.statusText}`), response.status, told);
 }

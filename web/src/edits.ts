@@ -4,9 +4,10 @@
  * An edit says what it is about (a row by its scope, a field by its name), what the person saw there, and what it shall be. It is
  * laid over the settings as they are at the moment of writing, and written with their revision, so that of two cards neither
  * takes back what the other did. Where somebody else changed the very same row or field meanwhile, nothing is written; the person
- * decides. Edits that could not be stored stay, and go with the next write.
+ * decides. Edits that could not be stored stay until they are tried again or taken back; nothing else takes them along.
  */
 import { type Config, type Group, type Limit, type Problem, Failure, type Section } from './api.ts';
+import { same } from './same.ts';
 import { scopeOfGroup, scopeOfLimit, textOf } from './scopes.ts';
 
 /** The keys that hold rows. */
@@ -81,15 +82,6 @@ export function patchOf(config: Config, edits: readonly Edit[]): Config {
   return patch as Config;
 }
 
-/** Whether two values of the settings are the same. */
-export function same(a: unknown, b: unknown): boolean {
-  if (a === b) return true;
-  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
-  const [left, right] = [Object.entries(a), Object.entries(b)];
-  return Array.isArray(a) === Array.isArray(b) && left.length === right.length
-    && left.every(([key, value]) => Object.hasOwn(b, key) && same(value, (b as Record<string, unknown>)[key]));
-}
-
 /** What the edits need of the world. */
 export interface Store {
   /** The settings as they were last read. */
@@ -120,7 +112,7 @@ export class Edits {
     return () => this.#listeners.delete(listener);
   };
 
-  /** Stores an edit, and whatever else is still to be stored. */
+  /** Stores an edit. */
   readonly submit = (edit: Edit): void => {
     // Who edits again what is not stored yet has seen the own edit, not the settings.
     const before = this.#pending.get(placeOf(edit))?.edit;
@@ -144,63 +136,54 @@ export class Edits {
     this.#drop([place]);
   };
 
-  /** The settings were read anew: what is in conflict with them now, and with what? */
+  /** The settings were read anew: what is in conflict with them now, and with what, and what is no more? */
   readonly look = (): void => {
-    this.#ready();
+    void this.#write();
   };
 
   /** Tries again what failed. */
   readonly again = (): void => {
-    for (const pending of this.#pending.values()) if (pending.state === 'failed') this.#put({ edit: pending.edit, state: 'saving' });
-    void this.#write();
+    this.submitAll([...this.#pending.values()].filter(({ state }) => state === 'failed').map(({ edit }) => edit));
   };
 
   async #write(): Promise<void> {
+    // What is on its way is not judged by settings that may have it already.
     if (this.#writing) return;
     this.#writing = true;
     try {
-      let alone = false;
-      for (let tries = 0; tries < TRIES; ) {
-        const batch = this.#ready()?.filter(({ state }) => !alone || state === 'saving');
+      for (let tries = 1; ; ) {
+        const edits = this.#ready();
         const section = this.#store.section();
-        if (batch === undefined || section === undefined) return;
-        const edits = batch.map(({ edit }) => edit);
+        if (section === undefined || edits.length === 0) return;
         try {
           this.#store.know(await this.#store.write(patchOf(section.value, edits), section.revision));
           for (const edit of edits) this.#stored(edit);
-          tries = 0;
         } catch (error) {
           const failure = error instanceof Failure ? error : new Failure(String(error));
-          tries += 1;
-          if (failure.status === 409 && failure.section !== undefined) this.#store.know(failure.section);
-          if (failure.status === 409 && failure.section !== undefined && tries < TRIES) continue;
-          // What was refused before keeps nothing else from being stored.
-          if (failure.status === 400 && !alone && batch.some(({ state }) => state === 'failed')) {
-            alone = true;
-            continue;
+          if (failure.status === 409 && failure.section !== undefined) {
+            this.#store.know(failure.section);
+            if (tries++ < TRIES) continue;
           }
           this.#fail(section.value, edits, failure);
-          // What was finished meanwhile is for another try.
-          if (![...this.#pending.values()].some(({ state }) => state === 'saving')) return;
         }
+        tries = 1;
       }
     } finally {
       this.#writing = false;
     }
   }
 
-  /** What can be written now, if anything is new: conflicts are found and set aside, what holds already is done. */
-  #ready(): readonly Pending[] | undefined {
+  /** What is to be written now: conflicts are found and set aside, what holds already is done. */
+  #ready(): readonly Edit[] {
     const config = this.#store.section()?.value;
-    if (config === undefined) return undefined;
+    if (config === undefined) return [];
     for (const [place, { edit, state }] of this.#pending) {
       const now = valueAt(config, edit);
       if (same(now, edit.want)) this.#drop([place]);
       else if (!same(now, edit.seen)) this.#put({ edit, state: 'conflict', theirs: now });
-      else if (state === 'conflict') this.#put({ edit, state: 'failed' });
+      else if (state === 'conflict') this.#put({ edit, state: 'saving' });
     }
-    const batch = [...this.#pending.values()].filter(({ state }) => state !== 'conflict');
-    return batch.some(({ state }) => state === 'saving') ? batch : undefined;
+    return [...this.#pending.values()].filter(({ state }) => state === 'saving').map(({ edit }) => edit);
   }
 
   /** What was edited again while it was written stays, and begins from what is stored now. */
@@ -258,5 +241,9 @@ export function rowPath(path: string): string {
 
 /** What of the problems is in a row. */
 export function problemsAt(problems: readonly Problem[], list: List, index: number): readonly Problem[] {
-  return problems.filter(({ path }) => rowPath(path) === `${list}[${index}]`);
+  const found = problems.filter(({ path }) => rowPath(path) === `${list}[${index}]`);
+  return found.length === 0 ? NONE : found;
 }
+
+/** The same where there are none, so that a row is drawn again only when it is another. */
+export const NONE: readonly Problem[] = [];

@@ -1,5 +1,6 @@
 /**
- * What was seen of occupancy and line since the page was opened: of the whole, and of each scope that was busy.
+ * What was seen of occupancy and line since the page was opened: of the whole, and of each scope that was busy. The time in which
+ * nobody looked is left out.
  *
  * A series is bounded: when it is full, every second point goes, and those to come stand twice as far apart. Its last point is
  * always of now. A scope that has been idle for a while is forgotten.
@@ -14,6 +15,8 @@ export interface Point {
   readonly waiting: number;
 }
 
+/** Two answers that stand further apart have a time between them of which nothing is known, in milliseconds. */
+const BLIND_MS = 5_000;
 /** How many points a series has at most. */
 export const MOST_POINTS = 600;
 /** For how long an idle scope is remembered. */
@@ -58,9 +61,14 @@ class Series {
 
 export class History {
   readonly #series = new Map<string, Series>();
+  #lastAt = Infinity;
+  #blindMs = 0;
 
   /** Remembers one answer. */
-  note(stats: Stats, at: number): void {
+  note(stats: Stats, now: number): void {
+    if (now - this.#lastAt > BLIND_MS) this.#blindMs += now - this.#lastAt;
+    this.#lastAt = now;
+    const at = now - this.#blindMs;
     const seen = new Map<string, Omit<Point, 'at'>>();
     const sum = (of: (entry: Stats['entries'][number]) => number): number => stats.entries.reduce((all, entry) => all + of(entry), 0);
     seen.set(WHOLE, {

@@ -23,11 +23,14 @@ export const config = new Poller<Section | Unavailable>((signal) => read.config(
 
 export const catalog = new Poller<Catalog>((signal) => read.catalog(signal), 30_000);
 
-/** The numbers of a scope; they are looked up once in each answer. */
-export function useScope(scope: string): ScopeStats | undefined {
+/** What goes on in a scope; nothing where that is not known. */
+export function useScope(scope: string): Pick<ScopeStats, 'occupancy' | 'waiting' | 'oldestWaitMs'> | undefined {
   const { value } = usePolled(stats);
-  if (value !== looked.at) looked = { at: value, scopes: new Map(value?.scopes?.map((one) => [one.scope, one])) };
-  return looked.scopes.get(scope);
+  const { scopes, scopesTotal = 0 } = value ?? {};
+  if (scopes === undefined) return undefined;
+  // They are looked up once in each answer.
+  if (value !== looked.at) looked = { at: value, scopes: new Map(scopes.map((one) => [one.scope, one])) };
+  return looked.scopes.get(scope) ?? (scopes.length < scopesTotal ? undefined : { occupancy: 0, waiting: 0, oldestWaitMs: null });
 }
 
 let looked: { readonly at: Stats | undefined; readonly scopes: ReadonlyMap<string, ScopeStats> } = { at: undefined, scopes: new Map() };

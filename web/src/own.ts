@@ -50,13 +50,14 @@ function routeOf({ provider, model }: Waiter): string {
   return `${provider}/${model}`;
 }
 
-/** The route that most wait for, how many do, and how many more wait for others. */
+/** The route that most subagents wait for, how many do, and how many more wait for others; one counts once, however many calls it makes. */
 function mostOf(waiters: readonly Waiter[]): { readonly route: string; readonly count: number; readonly more: number } | undefined {
-  const counts = new Map<string, number>();
-  for (const waiter of waiters) counts.set(routeOf(waiter), (counts.get(routeOf(waiter)) ?? 0) + 1);
-  let most: readonly [route: string, count: number] | undefined;
-  for (const entry of counts) {
-    if (most === undefined || entry[1] > most[1]) most = entry;
+  const routes = new Map<string, Set<string | number>>();
+  for (const waiter of waiters) {
+    const route = routeOf(waiter);
+    const who = routes.get(route) ?? new Set();
+    routes.set(route, who.add((waiter.kind === 'stream' ? waiter.session : undefined) ?? waiter.id));
   }
-  return most === undefined ? undefined : { route: most[0], count: most[1], more: waiters.length - most[1] };
+  const [most, ...others] = [...routes].toSorted(([, a], [, b]) => b.size - a.size);
+  return most === undefined ? undefined : { route: most[0], count: most[1].size, more: others.reduce((sum, [, who]) => sum + who.size, 0) };
 }

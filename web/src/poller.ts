@@ -3,7 +3,7 @@
  * hidden. One answer is waited for at a time. What was known stays known when an answer fails, with the failure beside it.
  */
 
-import { same } from './edits.ts';
+import { same } from './same.ts';
 
 /** What is known. */
 export interface Polled<T> {
@@ -14,6 +14,8 @@ export interface Polled<T> {
 
 /** What a poller needs of the world. */
 export interface World {
+  /** The time, in milliseconds. */
+  now(): number;
   /** Runs something later; gives what keeps it from running. */
   after(ms: number, run: () => void): () => void;
   visible(): boolean;
@@ -23,6 +25,7 @@ export interface World {
 
 /** The page. */
 export const PAGE: World = {
+  now: () => Date.now(),
   after(ms, run) {
     const timer = setTimeout(run, ms);
     return () => clearTimeout(timer);
@@ -43,6 +46,7 @@ export class Poller<T> {
   #asking: AbortController | undefined;
   #cancel: (() => void) | undefined;
   #unwatch: (() => void) | undefined;
+  #answeredAt: number | undefined;
 
   constructor(read: (signal: AbortSignal) => Promise<T>, everyMs: number, world: World = PAGE) {
     this.#read = read;
@@ -52,6 +56,11 @@ export class Poller<T> {
 
   /** What is known now; the same object until something else is. */
   readonly get = (): Polled<T> => this.#known;
+
+  /** When the last answer came, also one that was no news. */
+  get answeredAt(): number | undefined {
+    return this.#answeredAt;
+  }
 
   /** Tells of every answer and failure; gives what ends it. */
   readonly subscribe = (listener: () => void): (() => void) => {
@@ -114,6 +123,7 @@ export class Poller<T> {
   }
 
   #tell(known: Polled<T>): void {
+    if (known.failure === undefined) this.#answeredAt = this.#world.now();
     // No news is not told.
     if (known.failure === this.#known.failure && same(known.value, this.#known.value)) return;
     this.#known = known;

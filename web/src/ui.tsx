@@ -42,9 +42,9 @@ export function enter(element: Element | null | undefined): void {
   element?.querySelector<HTMLElement>('button, input')?.focus();
 }
 
-/** Before what was pressed goes with its item: the focus goes to a neighbour, or to what follows the list. */
+/** Before what was pressed goes with its item or notice: the focus goes to a neighbour, or to what follows the list. */
 export function passOn({ currentTarget }: MouseEvent): void {
-  const item = currentTarget.closest('li');
+  const item = currentTarget.closest('li,[role=alert],[role=status]');
   enter(item?.nextElementSibling ?? item?.previousElementSibling ?? item?.parentElement?.nextElementSibling);
 }
 

@@ -23,7 +23,8 @@ function of(...waiters: Waiter[]): Stats {
 }
 
 const text = (stats: Stats): string | undefined => told('me', stats, t)?.text;
-const child = (model: string): Waiter => waiter({ session: 'child', parent: 'me', model });
+/** A call of a subagent, of one of its own unless told otherwise. */
+const child = (model: string, session = `child ${ids}`): Waiter => waiter({ session, parent: 'me', model });
 
 suite('above the composer', () => {
   test('nothing is told of a session of which nothing waits', () => {
@@ -54,6 +55,12 @@ suite('above the composer', () => {
     const spawn = waiter({ kind: 'spawn' });
     assert.equal(text(of(spawn, child('mock-1'), child('mock-1'), child('mock-1'))), '4 subagents waiting in line for mock/mock-1');
     assert.equal(text(of(spawn)), '1 subagent waiting in line for mock/mock-1');
+  });
+
+  test('a subagent is one, however many calls it makes', () => {
+    const [nameless, another] = [waiter({ session: null }), waiter({ session: null })];
+    assert.equal(text(of(child('mock-1', 'a'), child('mock-1', 'b'), child('mock-1', 'a'), nameless, another)), '4 subagents waiting in line for mock/mock-1');
+    assert.equal(text(of(child('x', 'a'), child('x', 'a'), child('y', 'b'), child('y', 'c'))), '2 subagents waiting in line for mock/y, and 1 more');
   });
 
   test('of several routes the one is named that most wait for', () => {

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 
 import { Failure, type Config, type Limit, type Section } from '../src/api.ts';
-import { Edits, patchOf, placeOf, rowsOf, same, type Edit } from '../src/edits.ts';
+import { Edits, patchOf, placeOf, rowsOf, type Edit } from '../src/edits.ts';
+import { same } from '../src/same.ts';
 
 const row = (model: string, max: number): Limit => ({ provider: 'box', model, max });
 const key = (model: string): string => `box/${model}`;
@@ -125,6 +126,34 @@ describe('edits', () => {
     assert.equal(card.edits.get().size, 0, 'somebody did it');
   });
 
+  test('a conflict that ends because somebody took theirs back is stored after all', async () => {
+    const host = new Host({ limits: [row('a', 1)] });
+    const card = host.card();
+    host.value = { limits: [row('a', 5)] };
+    card.read();
+    card.edits.submit(put('a', 1, 7));
+    await card.settled();
+    host.value = { limits: [row('a', 1)] };
+    card.read();
+    card.edits.look();
+    await card.settled();
+    assert.deepEqual([maxima(host), card.edits.get().size], [{ a: 7 }, 0]);
+  });
+
+  test('one’s own write is nobody else’s, also where it is read before its answer comes', async () => {
+    const host = new Host({ limits: [row('a', 1)] });
+    const card = host.card();
+    card.edits.submit(put('a', 1, 2));
+    card.edits.submit(put('a', 2, 3));
+    host.value = { limits: [row('a', 2)] };
+    card.read();
+    card.edits.look();
+    assert.equal(card.edits.get().get('limits:box/a')?.state, 'saving');
+    host.value = { limits: [row('a', 1)] };
+    await card.settled();
+    assert.deepEqual([maxima(host), card.edits.get().size], [{ a: 3 }, 0]);
+  });
+
   test('one who changes what another removed is told', async () => {
     const host = new Host({ limits: [row('a', 1)] });
     const card = host.card();
@@ -161,7 +190,7 @@ describe('edits', () => {
     assert.deepEqual([maxima(host), host.value.maxQueued, edits.get().size], [{ a: 3, b: 4 }, 9, 0]);
   });
 
-  test('what could not be stored says why, stays, and goes with the next', async () => {
+  test('what could not be stored says why, and stays until it is tried again; nothing else takes it along', async () => {
     const host = new Host({ limits: [row('a', 1)] });
     const { edits, settled } = host.card();
     const problems = [{ path: 'limits[0].max', message: 'too much' }, { path: 'limits[1].max', message: 'too little' }];
@@ -173,19 +202,41 @@ describe('edits', () => {
     host.failure = undefined;
     edits.submit({ in: 'fields', key: 'maxQueued', seen: undefined, want: 9 });
     await settled();
-    assert.deepEqual([maxima(host), host.value.maxQueued, edits.get().size], [{ a: 2, b: 3 }, 9, 0]);
+    assert.deepEqual([maxima(host), host.value.maxQueued], [{ a: 1 }, 9]);
+    assert.deepEqual([...edits.get().values()].map(({ state }) => state), ['failed', 'failed']);
+    edits.again();
+    await settled();
+    assert.deepEqual([maxima(host), edits.get().size], [{ a: 2, b: 3 }, 0]);
   });
 
-  test('what was refused keeps nothing else from being stored', async () => {
+  test('what is taken back while something else is written is not stored', async () => {
     const host = new Host({ limits: [row('a', 1)] });
     const { edits, settled } = host.card();
-    host.refuses = ({ queueTimeoutMs }) => queueTimeoutMs !== undefined;
-    edits.submit({ in: 'fields', key: 'queueTimeoutMs', seen: undefined, want: 1e15 });
+    host.failure = new Failure('Failed to fetch');
+    edits.submit(put('a', 1, 9));
     await settled();
-    edits.submit(put('a', 1, 0));
+    host.failure = undefined;
+    edits.submit(put('b', undefined, 3));
+    edits.discard('limits:box/a');
     await settled();
-    assert.deepEqual([maxima(host), host.value.queueTimeoutMs], [{ a: 0 }, undefined]);
-    assert.deepEqual([...edits.get()].map(([place, { state }]) => [place, state]), [['fields:queueTimeoutMs', 'failed']]);
+    assert.deepEqual([maxima(host), edits.get().size], [{ a: 1, b: 3 }, 0]);
+  });
+
+  test('whoever goes on editing while nothing can be stored is told of every edit', async () => {
+    const host = new Host({ limits: [] });
+    let next = 0;
+    const edits: Edits = new Edits({
+      section: () => host.section(),
+      know: () => undefined,
+      write: async () => {
+        if (next < 10) edits.submit(put(`m${next++}`, undefined, 1));
+        throw new Failure('signal timed out');
+      },
+    });
+    edits.submit(put('first', undefined, 1));
+    while ([...edits.get().values()].some(({ state }) => state === 'saving')) await new Promise((resolve) => edits.subscribe(() => resolve(undefined)));
+    assert.deepEqual(new Set([...edits.get().values()].map(({ state }) => state)), new Set(['failed']));
+    assert.equal(edits.get().size, 11);
   });
 
   test('who overrules somebody overrules what was seen of it, not what has come since', async () => {

@@ -49,12 +49,18 @@ suite('a history', () => {
   test('forgets a route that has been idle for long, and not one that comes back before', () => {
     const history = new History();
     history.note(of({ a: [1, 0], b: [1, 0] }), 0);
-    history.note(of({}), IDLE_MS - 1);
+    for (let at = 1_000; at < IDLE_MS; at += 1_000) history.note(of({}), at);
     history.note(of({ b: [1, 0] }), IDLE_MS - 1);
     history.note(of({}), IDLE_MS);
     assert.deepEqual(history.points('p/a'), []);
     assert.equal(history.points('p/b')[0]?.at, 0);
     assert.equal(history.points()[0]?.at, 0, 'the whole is never forgotten');
+  });
+
+  test('leaves out the time in which nobody looked', () => {
+    const history = new History();
+    for (const at of [0, 1_000, 3_600_000, 3_601_000]) history.note(of({ a: [1, at / 1_000] }), at);
+    assert.deepEqual(history.points('p/a').map(({ at, waiting }) => [at, waiting]), [[0, 0], [1_000, 1], [1_000, 3_600], [2_000, 3_601]]);
   });
 
   test('begins anew when the clock was set back', () => {

@@ -11,6 +11,10 @@ class Page implements World {
   #shown = true;
   readonly watchers = new Set<() => void>();
 
+  now(): number {
+    return this.#now;
+  }
+
   after(ms: number, run: () => void): () => void {
     const timer = { at: this.#now + ms, run };
     this.#timers.push(timer);
@@ -111,9 +115,23 @@ describe('a poller', () => {
     failing = true;
     await page.pass(1_000);
     assert.deepEqual([poller.get().value, poller.get().failure?.message], ['known', 'gone']);
+    assert.equal(poller.answeredAt, 0, 'what is known is of then');
     failing = false;
     await page.pass(1_000);
     assert.deepEqual(poller.get(), { value: 'known' });
+    assert.equal(poller.answeredAt, 2_000);
+  });
+
+  test('knows when it was answered last, by what is no news as well, and by whoever looked before', async () => {
+    const page = new Page();
+    const poller = new Poller(async () => 'the same', 1_000, page);
+    poller.subscribe(looking)();
+    assert.equal(poller.answeredAt, undefined);
+    const leave = poller.subscribe(looking);
+    await page.pass(2_500);
+    leave();
+    await page.pass(60_000);
+    assert.equal(poller.answeredAt, 2_000);
   });
 
   test('what is known better is not undone by an answer that was under way, and it goes on asking', async () => {
