@@ -35,7 +35,7 @@ const smaller = {
     const styles = await Promise.all((await readdir(source)).filter((name) => name.endsWith('.css')).sort().map((name) => readFile(new URL(name, source), 'utf8')))
     const classes = short(styles.join().match(/(?<=\.)gl-[a-z-]+/g) ?? [], 'gl-', kept)
     const colours = short((styles.join().match(/(?<=var\()--dsw-[\w-]+(?=\))/g) ?? []).filter((name, at, all) => all.indexOf(name) !== at), '--gl-')
-    const palette = `[class*=gl]{${[...colours].map(([name, abbreviated]) => `${abbreviated}:var(${name})`).join(';')}}`
+    const palette = `.gl,[class*=gl-]{${[...colours].map(([name, abbreviated]) => `${abbreviated}:var(${name})`).join(';')}}`
 
     bundle.onResolve({ filter: /^react$/ }, ({ path, namespace }) => (namespace === 'shell' ? { path, external: true } : { path, namespace: 'shell' }))
     bundle.onLoad({ filter: /.*/, namespace: 'shell' }, () => ({ contents: `const { ${used} } = require('react'); export { ${used} }` }))
@@ -130,6 +130,10 @@ export async function bundle() {
     logLevel: 'warning',
   })
   const script = outputFiles[0]?.text ?? ''
+  const { DICTIONARIES: { en } } = await import('./src/words/index.ts')
+  for (const word of shortWords(Object.keys(en)).keys()) {
+    if (new RegExp(`["'\`]${word.replaceAll('.', '\\.')}["'\`]`).test(script)) throw new Error(`${word} is not abbreviated: a word stands in single quotes`)
+  }
   check(script)
   return script
 }

@@ -54,26 +54,28 @@ test('at both doors nothing keeps anybody out, in any language and theme', (t) =
     }
 
     for (const locale of LOCALES) {
-      await t.test(`on a screen of 360 nothing is wider than its place (${locale})`, () =>
-        onPage(dsh, { locale }, async (ui) => {
-          const card = await cardOf(ui);
-          await card.view.getByText(ui.t('queueing.advanced')).click();
-          await card.row('@box').locator('summary').click();
-          await card.button(ui.t('limits.add')).click();
-          await ui.page.setViewportSize({ width: 360, height: 800 });
-          await card.polls(1);
-          const wide = await card.view.locator('.gl').evaluate((card) => {
-            const place = card.getBoundingClientRect();
-            const beyond = (element: Element): boolean => {
-              const { right, width } = element.getBoundingClientRect();
-              return width > 1 && right > place.right + 1 && getComputedStyle(element).position !== 'absolute';
-            };
-            const found = [...card.querySelectorAll('*')].filter(beyond).map((element) => element.outerHTML.slice(0, 200));
-            return { found, scrolls: card.scrollWidth - card.clientWidth, page: document.documentElement.scrollWidth };
-          });
-          await ui.shot('narrow');
-          assert.deepEqual(wide, { found: [], scrolls: 0, page: 360 });
-        }));
+      for (const door of [false, true]) {
+        await t.test(`on a screen of 360 nothing is wider than its place ${door ? 'with its plugin' : 'in Settings'} (${locale})`, () =>
+          onPage(dsh, { locale, theme: door ? 'dark' : 'light' }, async (ui) => {
+            const card = new Card(ui, door ? await ui.door() : await ui.settings());
+            await card.view.getByText(ui.t('queueing.advanced')).click();
+            await card.row('@box').locator('summary').click();
+            await card.button(ui.t('limits.add')).click();
+            await ui.page.setViewportSize({ width: 360, height: 800 });
+            await card.polls(1);
+            const wide = await card.view.locator('.gl').evaluate((card) => {
+              const place = card.getBoundingClientRect();
+              const beyond = (element: Element): boolean => {
+                const { right, width } = element.getBoundingClientRect();
+                return width > 1 && right > place.right + 1 && getComputedStyle(element).position !== 'absolute';
+              };
+              const found = [...card.querySelectorAll('*')].filter(beyond).map((element) => element.outerHTML.slice(0, 200));
+              return { found, scrolls: card.scrollWidth - card.clientWidth, page: document.documentElement.scrollWidth };
+            });
+            await ui.shot(door ? 'narrow-door' : 'narrow');
+            assert.deepEqual(wide, { found: [], scrolls: 0, page: 360 });
+          }));
+      }
     }
   });
 });

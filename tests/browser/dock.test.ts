@@ -74,9 +74,12 @@ test('what of a session waits is told above its composer, while it waits', (t) =
         await dock(ui).click();
         const dialog = ui.page.getByRole('dialog', { name: ui.t('title') });
         await dialog.locator(`.gl-rows [data-scope="${ROUTE}"]`).waitFor();
-        await ui.shot('dock-card');
+        assert.ok(await dialog.evaluate((one) => one.contains(document.activeElement)), 'the focus goes in');
+        assert.deepEqual(await ui.axe('[role=dialog]'), []);
+        await ui.shots('dock-card');
         await ui.page.keyboard.press('Escape');
         await dialog.waitFor({ state: 'detached' });
+        assert.ok(await dock(ui).evaluate((row) => row.contains(document.activeElement)), 'and back to what opened it');
       }));
 
     await t.test('it asks once a second, and only while somebody sees it', () =>

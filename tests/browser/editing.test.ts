@@ -11,13 +11,13 @@ function written({ posts }: Ui): readonly unknown[] {
   return posts.map(({ body }) => (body as { limits?: ReadonlyArray<{ max: unknown }> }).limits?.[0]?.max);
 }
 
-/** Adds a limit the way a person does. */
-async function add(card: Card, scope: string): Promise<void> {
+/** Adds a limit the way a person does: what is offered first, or what has this name. */
+async function add(card: Card, scope: string, option?: string): Promise<void> {
   const { t } = card.ui;
   await card.button(t('limits.add')).click();
   const adder = card.view.getByRole('group', { name: t('limits.add'), exact: true });
   await adder.getByRole('combobox').fill(scope);
-  await adder.getByRole('option').first().click();
+  await (option === undefined ? adder.getByRole('option').first() : adder.getByRole('option', { name: option, exact: true })).click();
   await adder.getByRole('button', { name: t('limits.add.save'), exact: true }).click();
 }
 
@@ -131,6 +131,43 @@ test('B9 the card writes what is finished, and only that', (t) =>
           // The one that was quicker may have been refused nothing; the other was told and tried again.
           for (const ui of [one, two]) ui.expect(/409/);
         })));
+
+    await t.test('a route whose name is part of another’s can be written, too', () =>
+      onPage(dsh, {}, async (ui) => {
+        const part = `${PROVIDER}/${OTHER.slice(0, 3)}`;
+        await change(dsh, limit(2));
+        const card = await cardOf(ui);
+        await add(card, part, ui.t('limits.add.custom', { route: part }));
+        await card.row(part).waitFor();
+        await card.saved();
+        assert.ok((await limits(dsh)).some(({ model }) => model === OTHER.slice(0, 3)));
+      }));
+
+    await t.test('who resumes gets what there was before, or is asked where that was not seen', async () => {
+      for (const before of [-1, 4]) {
+        await change(dsh, limit(before));
+        await onPage(dsh, {}, async (ui) => {
+          const card = await cardOf(ui);
+          const [pause, resume] = (['limits.pauseOf', 'limits.resumeOf'] as const).map((word) => card.button(ui.t(word, { scope: ROUTE })));
+          for (const [button, max] of [[pause, 0], [resume, before], [pause, 0]] as const) {
+            await button?.click();
+            await card.saved();
+            assert.deepEqual(await limits(dsh), limit(max)['limits']);
+          }
+        });
+      }
+      await onPage(dsh, {}, async (ui) => {
+        const card = await cardOf(ui);
+        await card.button(ui.t('limits.resumeOf', { scope: ROUTE })).click();
+        assert.ok(await card.max().evaluate((box) => box === document.activeElement));
+        await card.polls(1);
+        assert.deepEqual(await limits(dsh), limit(0)['limits'], 'nothing is known of before, nothing is written');
+        await card.max().fill('6');
+        await card.max().press('Enter');
+        await card.occupancy(0, 6);
+      });
+      await change(dsh, limit(2));
+    });
 
     for (const told of [false, true]) {
       await t.test(`who is overtaken on one row ${told ? 'and sees it while writing ' : ''}is asked, with both values`, async () => {

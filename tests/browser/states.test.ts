@@ -77,7 +77,7 @@ test('a limiter that was restarted says how often', (t) =>
     await inEachLanguage(t, dsh, async (ui) => {
       ui.expect(/50\d/);
       const card = await cardOf(ui);
-      await card.says('trap');
+      await card.view.getByText(new RegExp(ui.t('state.restarted', { n: '[1-9]\\d*', reason: '.*trap' }), 'u')).waitFor();
       await ui.shots('restarted');
     });
   }));

@@ -15,7 +15,7 @@ interface Described {
 
 let services: (name: string) => unknown = () => undefined;
 
-/** Where services of the page are found, whenever they come. */
+/** Where services of the page are found; looked up each time that a card is mounted. */
 export function findServices(get: (name: string) => unknown): void {
   services = get;
 }

@@ -1,8 +1,9 @@
 //! Whose child a session is.
 //!
 //! The limiter knows sessions by their names alone; whose child one is knows the harness. A session keeps its parent, so each
-//! is asked about once, and only while it is with the limiter or has a descendant there is it remembered: to be asked again and
-//! again for the family of one session costs a look at those who run or wait, and no question.
+//! that the harness knows is asked about once, and only while it is with the limiter or has a descendant there is it remembered:
+//! to be asked again and again for the family of one session costs a look at those who run or wait, and no question. One that
+//! the harness does not know (yet) is asked about each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 

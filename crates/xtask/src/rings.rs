@@ -145,6 +145,9 @@ impl Ring {
                 // What is measured has the machine for itself, and one harness is enough for it.
                 let measured: Vec<Harness> =
                     wanted.into_iter().filter(|harness| *harness == harness::ALL[0]).collect();
+                if measured.is_empty() {
+                    skipped.push(format!("browser load: measured on dsh {} alone", harness::ALL[0].version));
+                }
                 let load = [TEST_TIMEOUT, "--test-concurrency=1", "tests/browser/load.test.ts"];
                 Ok(total.and(on_each_harness(root, &tools, &measured, &load, skipped, tell)?))
             }
