@@ -100,21 +100,25 @@ test('how long one waits and how many do is written as people do, and in force a
         }
       }));
 
-    await t.test('whoever comes next is let in or refused by it', () =>
-      onPage(dsh, {}, async (ui) => {
+    await t.test('whoever comes next is let in or refused by it', async () => {
+      await change(dsh, { queueTimeoutMs: 120_000, maxQueued: 64 });
+      await onPage(dsh, {}, async (ui) => {
         const card = await cardOf(ui);
+        const [wait, line] = [box(card, ui.t('queueing.timeout')), box(card, ui.t('queueing.queued'))];
         const refusal = (session: string, why: string): Promise<void> =>
           home.traced(`${why} of ${session}`, (trace) => trace.some((line) => line.session === session && line.result === 'refused' && line.reason === why));
         await dsh.prompt('[s:A] work');
         await server.until('A generates', () => server.chatting.includes('A'));
-        await refusal(await dsh.prompt('[s:B] work'), 'queue-full');
-        await write(box(card, ui.t('queueing.queued')), '9');
+        await write(line, '0');
         await written(card, 1);
-        await write(box(card, ui.t('queueing.timeout')), '300 ms');
+        await refusal(await dsh.prompt('[s:B] work'), 'queue-full');
+        await write(line, '9');
         await written(card, 2);
-        await refusal(await dsh.prompt('[s:C] work'), 'queue-timeout');
-        await write(box(card, ui.t('queueing.timeout')), '0');
+        await write(wait, '300 ms');
         await written(card, 3);
+        await refusal(await dsh.prompt('[s:C] work'), 'queue-timeout');
+        await write(wait, '0');
+        await written(card, 4);
         const d = await dsh.prompt('[s:D] work');
         await home.traced('D in line', () => home.waiting().some(({ session }) => session === d));
         holds.release('A');
@@ -122,7 +126,8 @@ test('how long one waits and how many do is written as people do, and in force a
         assert.deepEqual(['B', 'C'].flatMap((tag) => server.of(tag)), []);
         holds.release('D');
         await server.until('the end', () => server.idle);
-      }));
+      });
+    });
 
     await t.test('who is overtaken on it is asked, with both values', async () => {
       await change(dsh, { queueTimeoutMs: 120_000 });
