@@ -339,8 +339,8 @@ try {
   const summary = await run(asked);
   const { limit, completed, failed, waited } = summary;
   console.log(
-    `\n${completed} of ${summary.fanout} completed, ${failed} failed; at most ${summary.peak_sessions} sessions (${summary.peak_streams} streams) at once` +
-      (limit === null ? ', without the plugin' : `, limit ${limit}; ${waited} waited, the longest ${summary.max_wait_ms} ms`),
+    `\n${completed} of ${summary.fanout} completed, ${failed} failed; at most ${summary.peak_sessions} ${summary.peak_sessions === 1 ? 'session' : 'sessions'} (${summary.peak_streams} ${summary.peak_streams === 1 ? 'stream' : 'streams'}) at once` +
+      (limit === null ? ', without the plugin' : `, limit ${limit}; ${waited} waited in line, the longest ${summary.max_wait_ms} ms`),
   );
   if (asked.json) console.log(JSON.stringify(summary));
   process.exitCode = failed === 0 && (limit === null || summary.peak_sessions <= limit) ? 0 : 1;

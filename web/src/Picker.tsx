@@ -30,7 +30,7 @@ interface PickerProps<T> {
 export function Picker<T>({ label, placeholder, none, options, custom, t, autoFocus = false, onPick }: PickerProps<T>) {
   const [text, setText] = useState('');
   const [at, setAt] = useState(0);
-  const [open, setOpen] = useState(false);
+  const [open, setOpen] = useState(autoFocus);
   const id = useId();
 
   const found = matching(options, text);

@@ -17,7 +17,8 @@ interface SparklineProps {
 
 export const Sparkline = memo(function Sparkline({ points, name, t }: SparklineProps) {
   const [first, last] = [points[0], points.at(-1)];
-  if (first === undefined || last === undefined) return null;
+  // A line along the bottom says nothing.
+  if (first === undefined || last === undefined || !points.some(({ occupancy, waiting }) => occupancy + waiting > 0)) return null;
   const { occupancy, waiting } = paths(points, WIDTH, HEIGHT);
   const most = (of: (point: Point) => number): string => grouped(points.reduce((found, point) => Math.max(found, of(point)), 0));
   const text = t('now.spark', { name, time: about(last.at - first.at, t), generating: most((point) => point.occupancy), waiting: most((point) => point.waiting) });

@@ -47,33 +47,51 @@ function keyed({ now = 0, holders = [] }: Stats): readonly Held[] {
 function byRoute<T extends { readonly provider: string; readonly model: string }>(rows: readonly T[]): ReadonlyMap<string, T[]> {
   const routes = new Map<string, T[]>();
   for (const row of rows) {
-    const scope = textOf({ kind: 'route', provider: row.provider, model: row.model });
-    const found = routes.get(scope);
-    if (found === undefined) routes.set(scope, [row]);
-    else found.push(row);
+    add(routes, textOf({ kind: 'route', provider: row.provider, model: row.model }), row);
   }
   return routes;
 }
 
+/** Adds to the list of a name. */
+function add<T>(lists: Map<string, T[]>, name: string, value: T): void {
+  const found = lists.get(name);
+  if (found === undefined) lists.set(name, [value]);
+  else found.push(value);
+}
+
 /**
  * In how many milliseconds waiters are likely to start, by their ids: one after the other of those whom the same scope blocks
- * gets a seat there, and seats come free as often as its calls took lately. Nothing is said of those who wait for a pause to end
- * or for seats of a pool, nor where no call has ended yet.
+ * gets a seat there, and every seat comes free when its holder has taken as long as calls there took lately. Nothing is said of
+ * those who wait for a pause to end or for seats of a pool, nor where no call has ended yet.
  */
-export function startsIn(stats: Stats): ReadonlyMap<number, number> {
-  const means = new Map(stats.scopes?.map(({ scope, meanCallMs }) => [scope, meanCallMs]));
+export function startsIn({ scopes, holders = [], waiters = [] }: Stats): ReadonlyMap<number, number> {
+  const means = new Map(scopes?.map(({ scope, meanCallMs }) => [scope, meanCallMs]));
+  const held = heldIn(holders);
   const places = new Map<string, number>();
   const starts = new Map<number, number>();
-  for (const { id, position, blockedBy } of stats.waiters ?? []) {
+  for (const { id, position, blockedBy } of waiters) {
     if (blockedBy === null) continue;
     const { scope, why, limit } = blockedBy;
-    const place = (places.get(scope) ?? 0) + 1;
-    places.set(scope, place);
     const mean = means.get(scope) ?? null;
     if (limit < 1 || mean === null || why === 'paused' || why === 'pool') continue;
-    starts.set(id, Math.ceil(Math.max(place, position) / limit) * mean);
+    const place = (places.get(scope) ?? 0) + 1;
+    places.set(scope, place);
+    const before = Math.max(place, position) - 1;
+    // Of a seat whose holder is not known nothing is known but how long calls take. Those above the limit have to end first.
+    const seats = held.get(scope) ?? [];
+    const heldMs = seats[Math.max(0, seats.length - limit) + (before % limit)] ?? 0;
+    starts.set(id, Math.max(0, mean - heldMs) + Math.floor(before / limit) * mean);
   }
   return starts;
+}
+
+/** For how long those who generate have, by the scopes that tell which routes they have; the longest first, as in stats. */
+function heldIn(holders: readonly Holder[]): ReadonlyMap<string, number[]> {
+  const held = new Map<string, number[]>();
+  for (const holder of holders) {
+    for (const kind of ['route', 'provider', 'everything'] as const) add(held, textOf({ kind, ...holder }), holder.heldMs);
+  }
+  return held;
 }
 
 /** What people call the session of a holder or waiter. */

@@ -74,6 +74,19 @@ suite('the estimated start', () => {
     assert.deepEqual(starts(line(2), mean), [10_000, 10_000, 20_000, 20_000]);
   });
 
+  test('is the sooner the longer those who generate have been at it', () => {
+    const waiters = [1, 2, 3, 4].map((position) => waiter({ position, blockedBy: blocked('full', 2) }));
+    const of = (...heldMs: number[]): Array<number | undefined> => {
+      const found = startsIn(stats({ waiters, scopes: [scope('p/m', { meanCallMs: 10_000 })], holders: [holder({ model: 'other' }), ...heldMs.toSorted((a, b) => b - a).map((held) => holder({ heldMs: held }))] }));
+      return waiters.map(({ id }) => found.get(id));
+    };
+    assert.deepEqual(of(2_000, 7_000), [3_000, 8_000, 13_000, 18_000]);
+    assert.deepEqual(of(60_000, 60_000), [0, 0, 10_000, 10_000], 'longer than usual: any time now');
+    assert.deepEqual(of(9_000, 5_000, 1_000), [5_000, 9_000, 15_000, 19_000], 'of three at a limit of two, two have to end first');
+    const wide = waiter({ blockedBy: blocked('full', 1, 'p/*') });
+    assert.equal(startsIn(stats({ waiters: [wide], scopes: [scope('p/*', { meanCallMs: 10_000 })], holders: [holder({ model: 'other', heldMs: 4_000 })] })).get(wide.id), 6_000);
+  });
+
   test('counts those of other routes that wait for the same scope', () => {
     const blockedBy = blocked('full', 1, 'p/*');
     const line = [waiter({ blockedBy }), waiter({ model: 'n', blockedBy }), waiter({ position: 2, blockedBy })];

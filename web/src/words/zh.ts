@@ -125,7 +125,7 @@ export const zh: Readonly<Record<Word, string>> = {
   'now.for': '已 {time}',
   'now.calls': '{n} 次调用同时进行',
   'now.subagent': '子代理',
-  'now.spawn': '{session} 即将启动的子代理',
+  'now.spawn': '待启动的子代理，来自 {session}',
   'now.session': '会话 {id}',
   'now.session.none': '无会话的调用',
   'now.started': '已开始',
