@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import type { Locator } from 'playwright-core';
 
 import { lasting } from '../../web/src/lines.ts';
-import { about } from '../../web/src/units.ts';
+import { milliseconds } from '../../web/src/units.ts';
 import { type Dsh, limit, MODEL, OTHER, type Patch, PROVIDER } from '../e2e/dsh.ts';
 import type { Script } from '../e2e/model-server.ts';
 import { holding, Holds, type World } from '../e2e/scenario.ts';
@@ -120,7 +120,10 @@ test('of a busy route it is told who generates and who waits, in order, why and 
     const mean = (await stats(dsh)).scopes.find(({ scope }) => scope === ROUTE)?.meanCallMs ?? 0;
     assert.ok(mean > 0);
     await read(holders(card), [titled('B')]);
-    await read(waiters(card), [t('ordinal.one', { n: 1 }), titled('C'), why, t('now.estimate', { time: about(Math.max(1_000, mean), t) })]);
+    await read(waiters(card), [t('ordinal.one', { n: 1 }), titled('C'), why, '≈']);
+    const [, start = ''] = new RegExp(t('now.estimate', { time: '(.+)' }), 'u').exec(await waiters(card).innerText()) ?? [];
+    const startMs = milliseconds(start) ?? 0;
+    assert.ok(startMs >= 1_000 && startMs <= Math.max(1_000, mean), `in ${start}, when B is through; calls have taken ${mean} ms`);
     await card.ui.shot('now');
 
     await dsh.call('session.cancel', { sessionId: ids['C'] });
@@ -147,7 +150,7 @@ test('the rows stand still under the mouse, and are what they are now without it
     const { t, page } = card.ui;
     await work(['A', 'B', 'C', 'D'], 1);
     await read(waiters(card), [titled('B')], [titled('C')], [titled('D')]);
-    await waiters(card).nth(1).hover();
+    await waiters(card).nth(1).getByText(titled('C')).hover();
 
     await dsh.call('session.cancel', { sessionId: ids['B'] });
     await read(waiters(card), [titled('B'), t('now.gone')], [t('ordinal.one', { n: 1 }), titled('C')], [t('ordinal.two', { n: 2 }), titled('D')]);
@@ -168,7 +171,7 @@ test('the rows stand still under the mouse, and are what they are now without it
     await read(holders(card), [titled('C')]);
 
     // A route on which nobody is any more stays as well.
-    await waiters(card).first().hover();
+    await waiters(card).first().getByText(titled('D')).hover();
     await change(dsh, { limits: [] });
     for (const tag of ['C', 'D', 'E']) holds.release(tag);
     await server.until('the end', () => server.idle);
@@ -176,6 +179,19 @@ test('the rows stand still under the mouse, and are what they are now without it
     await card.line().getByRole('button').filter({ hasText: t('now.gone') }).first().waitFor();
     await page.mouse.move(1, 1);
     await card.line().waitFor({ state: 'detached' });
+  }));
+
+test('the rows are let go also where what was under the mouse goes with its row', () =>
+  among(['A', 'B', 'C'], limit(1), async (_world, dsh, { ids, work }, card) => {
+    const { t, page } = card.ui;
+    await work(['A', 'B', 'C'], 1);
+    await read(waiters(card), [titled('B')], [titled('C')]);
+    await waiters(card).first().getByText(t('reason.full', { scope: ROUTE, max: 1 })).hover();
+    await dsh.call('session.cancel', { sessionId: ids['B'] });
+    await read(waiters(card), [titled('B'), t('now.gone')], [titled('C')]);
+    await page.mouse.move(1, 1);
+    await waiters(card).nth(1).waitFor({ state: 'detached' });
+    await read(waiters(card), [t('ordinal.one', { n: 1 }), titled('C')]);
   }));
 
 test('a route is folded and unfolded, by mouse and by keyboard, and stays as it was left', () =>
