@@ -34,8 +34,9 @@ export function useHold(): Hold {
   // A click leaves a focus behind that nobody looks at.
   const onFocus = useCallback((event: FocusEvent) => setFocused(event.target.matches(':focus-visible')), []);
   const onBlur = useCallback(() => setFocused(false), []);
-  // What has the focus and is removed does not always tell that it lost it.
+  // What is under the mouse or has the focus, and is removed, does not always tell that it lost it.
   useEffect(() => {
+    if (pointed && ref.current?.matches(':hover') !== true) setPointed(false);
     if (focused && ref.current?.contains(document.activeElement) !== true) setFocused(false);
   });
   return { held: pointed || focused, props: { ref, onPointerEnter, onPointerLeave, onFocus, onBlur } };
