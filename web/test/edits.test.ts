@@ -55,6 +55,20 @@ class Host {
   }
 }
 
+/** Somebody who writes 7 where there was 1, and finds that somebody else has made it 5. */
+async function overtaken(): Promise<{ host: Host; card: ReturnType<Host['card']>; becomes: (max: number) => void }> {
+  const host = new Host({ limits: [row('a', 1)] });
+  const card = host.card();
+  const becomes = (max: number): void => {
+    host.value = { limits: [row('a', max)] };
+    card.read();
+  };
+  becomes(5);
+  card.edits.submit(put('a', 1, 7));
+  await card.settled();
+  return { host, card, becomes };
+}
+
 const maxima = ({ value }: Host): Record<string, number> => Object.fromEntries((value.limits ?? []).map(({ model, max }) => [model, max]));
 
 describe('edits', () => {
@@ -99,42 +113,24 @@ describe('edits', () => {
   });
 
   test('a conflict is seen also by somebody who has read anew in between', async () => {
-    const host = new Host({ limits: [row('a', 1)] });
-    const card = host.card();
-    host.value = { limits: [row('a', 5)] };
-    card.read();
-    card.edits.submit(put('a', 1, 7));
-    await card.settled();
+    const { host, card } = await overtaken();
     assert.equal(card.edits.get().get('limits:box/a')?.state, 'conflict');
     assert.deepEqual(host.written, []);
   });
 
   test('what is in conflict follows what is read: also its end', async () => {
-    const host = new Host({ limits: [row('a', 1)] });
-    const card = host.card();
-    host.value = { limits: [row('a', 5)] };
-    card.read();
-    card.edits.submit(put('a', 1, 7));
-    await card.settled();
-    host.value = { limits: [row('a', 6)] };
-    card.read();
+    const { card, becomes } = await overtaken();
+    becomes(6);
     card.edits.look();
     assert.deepEqual(card.edits.get().get('limits:box/a')?.theirs, row('a', 6));
-    host.value = { limits: [row('a', 7)] };
-    card.read();
+    becomes(7);
     card.edits.look();
     assert.equal(card.edits.get().size, 0, 'somebody did it');
   });
 
   test('a conflict that ends because somebody took theirs back is stored after all', async () => {
-    const host = new Host({ limits: [row('a', 1)] });
-    const card = host.card();
-    host.value = { limits: [row('a', 5)] };
-    card.read();
-    card.edits.submit(put('a', 1, 7));
-    await card.settled();
-    host.value = { limits: [row('a', 1)] };
-    card.read();
+    const { host, card, becomes } = await overtaken();
+    becomes(1);
     card.edits.look();
     await card.settled();
     assert.deepEqual([maxima(host), card.edits.get().size], [{ a: 7 }, 0]);
@@ -240,14 +236,8 @@ describe('edits', () => {
   });
 
   test('who overrules somebody overrules what was seen of it, not what has come since', async () => {
-    const host = new Host({ limits: [row('a', 1)] });
-    const card = host.card();
-    host.value = { limits: [row('a', 5)] };
-    card.read();
-    card.edits.submit(put('a', 1, 7));
-    await card.settled();
-    host.value = { limits: [row('a', 6)] };
-    card.read();
+    const { host, card, becomes } = await overtaken();
+    becomes(6);
     card.edits.insist('limits:box/a');
     await card.settled();
     assert.deepEqual([maxima(host), card.edits.get().get('limits:box/a')?.theirs], [{ a: 6 }, row('a', 6)]);
