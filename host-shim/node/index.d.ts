@@ -19,10 +19,13 @@ export interface Ask {
 /** A compiled component. */
 export declare class Component {
   /**
-   * Inspects, validates and compiles a file, on a worker thread. Rejects with `GEN_LIMIT_LOAD` and a message that says
-   * what was found and what was expected.
+   * Inspects, validates and compiles a file, on a worker thread. With `cached`, code that was compiled before is taken from
+   * the user's cache directory, and kept there otherwise; whatever is wrong there, it is compiled. Rejects with
+   * `GEN_LIMIT_LOAD` and a message that says what was found and what was expected.
    */
-  static load(path: string): Promise<Component>
+  static load(path: string, cached?: boolean): Promise<Component>
+  /** Whether its code came out of the cache. */
+  get wasCached(): boolean
   /** Digest of its file, in hexadecimal. */
   get sha256(): string
   /** Size of its file, in bytes. */

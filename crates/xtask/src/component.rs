@@ -1,4 +1,4 @@
-//! Builds the component and proves its world.
+//! Builds the components and proves their worlds.
 //!
 //! The guest is a plain core module for `wasm32-unknown-unknown`, so that nothing of WASI gets in, and the `wit-component`
 //! crate makes a component of it: nothing has to be installed. The minor version of that crate is the one `wit-bindgen` writes
@@ -19,15 +19,16 @@ use crate::shell::{ask, cargo, command, run};
 
 const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "guest";
-const WORLD: &str = "plugin";
 
 /// Which component.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Variant {
     /// What ships.
     Release,
-    /// With faults on demand, for tests.
+    /// The same with faults on demand, for tests.
     Chaos,
+    /// Another plugin, of the smaller world.
+    Budget,
 }
 
 impl Variant {
@@ -35,18 +36,40 @@ impl Variant {
         match self {
             Self::Release => "gen-limit.wasm",
             Self::Chaos => "gen-limit-chaos.wasm",
+            Self::Budget => "budget-guard.wasm",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Self::Release | Self::Chaos => "gen-limit",
+            Self::Budget => "budget-guard",
         }
     }
 
     fn features(self) -> &'static [&'static str] {
         match self {
-            Self::Release => &[],
+            Self::Release | Self::Budget => &[],
             Self::Chaos => &["--features", "chaos"],
+        }
+    }
+
+    fn world(self) -> &'static str {
+        match self {
+            Self::Release | Self::Chaos => "plugin",
+            Self::Budget => "hooks",
         }
     }
 }
 
-/// Builds one variant and checks it against `wit/`; gives the path of the `.wasm`.
+/// Builds all of them.
+pub fn build_all(root: &Path) -> anyhow::Result<()> {
+    [Variant::Release, Variant::Chaos, Variant::Budget]
+        .into_iter()
+        .try_for_each(|variant| build(root, variant).map(drop))
+}
+
+/// Builds one and checks it against `wit/`; gives the path of the `.wasm`.
 pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
     step(&format!("building {}", variant.file()), || {
         install_target(root)?;
@@ -55,7 +78,7 @@ pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
             "build",
             "--quiet",
             "--package",
-            "gen-limit",
+            variant.package(),
             "--target",
             TARGET,
             "--profile",
@@ -63,10 +86,15 @@ pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
         ]);
         run(compile.args(variant.features()))?;
 
-        let module = root.join("target").join(TARGET).join(PROFILE).join("gen_limit.wasm");
+        let module = root
+            .join("target")
+            .join(TARGET)
+            .join(PROFILE)
+            .join(variant.package().replace('-', "_"))
+            .with_extension("wasm");
         let module = fs::read(&module).with_context(|| format!("reading {}", module.display()))?;
         let component = componentise(&module)?;
-        check(&component, &root.join("wit"))?;
+        check(&component, &root.join("wit"), variant.world())?;
 
         let path = root.join("target/component").join(variant.file());
         replace(&path, &component)?;
@@ -93,24 +121,24 @@ fn componentise(module: &[u8]) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The exports are those of the world, the imports are among those of the world, and every type fits.
-fn check(component: &[u8], wit: &Path) -> anyhow::Result<()> {
+fn check(component: &[u8], wit: &Path, name: &str) -> anyhow::Result<()> {
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_dir(wit).with_context(|| format!("reading {}", wit.display()))?;
-    let world = resolve.select_world(&[package], Some(WORLD))?;
+    let world = resolve.select_world(&[package], Some(name))?;
     let DecodedWasm::Component(found, root) = wit_component::decode(component).context("decoding")? else {
         bail!("the result is not a component");
     };
 
     let (exports, expected) = (exports(&found, root), exports(&resolve, world));
     if exports != expected {
-        bail!("the component exports {exports:?}, world `{WORLD}` has {expected:?}");
+        bail!("the component exports {exports:?}, world `{name}` has {expected:?}");
     }
     let foreign: Vec<_> = imports(&found, root).difference(&imports(&resolve, world)).cloned().collect();
     if !foreign.is_empty() {
-        bail!("the component imports {foreign:?}, which world `{WORLD}` does not have");
+        bail!("the component imports {foreign:?}, which world `{name}` does not have");
     }
     wit_component::targets(&resolve, world, component)
-        .with_context(|| format!("the component's types differ from world `{WORLD}`"))
+        .with_context(|| format!("the component's types differ from world `{name}`"))
 }
 
 fn exports(resolve: &Resolve, world: WorldId) -> BTreeSet<String> {

@@ -30,7 +30,8 @@ const USAGE: &str = "\
 Usage: cargo xtask <task>
 
   setup                  install what the tasks below need: Node, pnpm, the JavaScript workspace
-  component              build both components and check them against wit/
+  component              build the components and check them against wit/
+  inspect FILE           what a .wasm is and wants, and whether the runtime would load it; nothing of it is run
   addon                  build host-shim/node/gen-limit.node
   pack [--release]       build target/package/creait-dsh-gen-limit.tgz
   demo [options]         a fan-out in a real harness, drawn live (--help lists the options);
@@ -59,11 +60,8 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     let options: Vec<&str> = rest.iter().map(String::as_str).collect();
     match (task, options.as_slice()) {
         ("setup", []) => tools::install(&root).map(drop)?,
-        ("component", []) => {
-            for variant in [component::Variant::Release, component::Variant::Chaos] {
-                component::build(&root, variant)?;
-            }
-        }
+        ("component", []) => component::build_all(&root)?,
+        ("inspect", [file]) => return inspect(&root, file),
         ("addon", []) => println!("{}", addon::build(&root, addon::Profile::Dev)?.display()),
         ("pack", []) => println!("{}", pack::build(&root, addon::Profile::Dev)?.display()),
         ("pack", ["--release"]) => println!("{}", pack::build(&root, addon::Profile::Release)?.display()),
@@ -80,6 +78,16 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
         _ => bail!("not understood: {}\n\n{USAGE}", arguments.join(" ")),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Hands over to the runtime, which knows what it takes.
+fn inspect(root: &Path, file: &str) -> anyhow::Result<ExitCode> {
+    let mut inspect = shell::cargo(root);
+    // A path is meant from where this was called.
+    inspect.current_dir(env::current_dir()?).args(["run", "--quiet", "--manifest-path"]);
+    inspect.arg(root.join("Cargo.toml"));
+    inspect.args(["--package", "gen-limit-runtime", "--example", "inspect", "--", file]);
+    Ok(if inspect.status().context("cargo")?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Packs the plugin and hands over to the demonstration itself, which is TypeScript beside the end-to-end tests.

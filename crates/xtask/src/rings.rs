@@ -89,10 +89,7 @@ impl Ring {
     }
 
     fn run(self, root: &Path, skipped: &mut Vec<String>) -> anyhow::Result<Count> {
-        let components = || {
-            component::build(root, component::Variant::Release)?;
-            component::build(root, component::Variant::Chaos)
-        };
+        let components = || component::build_all(root);
         match self {
             Self::Limiter => cargo_test(root, &["limiter", "routes", "model", "xtask"]),
             Self::Component => {
@@ -111,7 +108,7 @@ impl Ring {
                 let tests = ["host-shim/node/test", "host-shim/dsh/test", "web/test"];
                 let files = tests.map(|folder| format!("{folder}/*.test.ts"));
                 let [addon, plugin, web] = files.each_ref().map(String::as_str);
-                node_test(&mut tools.node(), &[TEST_TIMEOUT, addon, plugin, web])
+                node_test(root, &mut tools.node(), &[TEST_TIMEOUT, addon, plugin, web])
             }
             Self::Dsh => {
                 let tools = tools::install(root)?;
@@ -268,14 +265,16 @@ fn on_each_harness(
             format!("--test-reporter-destination={}", report.display()),
         ];
         let options: Vec<&str> = reporters.iter().map(String::as_str).chain(what.iter().copied()).collect();
-        total = total.and(node_test(&mut node, &options)?);
+        total = total.and(node_test(root, &mut node, &options)?);
         cases.add(version, &fs::read_to_string(report)?);
     }
     print!("\n{}", cases.table());
     Ok(total)
 }
 
-fn node_test(node: &mut Command, what: &[&str]) -> anyhow::Result<Count> {
+fn node_test(root: &Path, node: &mut Command, what: &[&str]) -> anyhow::Result<Count> {
+    // What is compiled for tests is no business of the user's own cache.
+    node.env("XDG_CACHE_HOME", root.join("target/cache"));
     node.args(["--test", "--test-reporter=spec"]).args(what);
     runner(node, node_line)
 }

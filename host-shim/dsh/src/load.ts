@@ -39,7 +39,7 @@ const compiled = new Map<string, Promise<Addon.Component>>();
 
 async function compile(addon: typeof Addon, path: string): Promise<Addon.Component> {
   const key = `${path} ${statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 'missing'}`;
-  const component = compiled.get(key) ?? addon.Component.load(path);
+  const component = compiled.get(key) ?? addon.Component.load(path, true);
   compiled.set(key, component);
   try {
     return await component;

@@ -77,14 +77,24 @@ pub fn version() -> &'static str {
 pub struct Component(runtime::Component);
 
 /// Inspects and compiles a file on a worker thread.
-pub struct Load(PathBuf);
+pub struct Load {
+    path: PathBuf,
+    cache: Option<runtime::Cache>,
+}
 
 impl Task for Load {
     type Output = Result<runtime::Component>;
     type JsValue = Component;
 
     fn compute(&mut self) -> napi::Result<Self::Output> {
-        let load = || engine()?.load_file(&self.0).map_err(|error| Error::new(Code::Load, error));
+        let load = || {
+            let engine = engine()?;
+            let loaded = match &self.cache {
+                Some(cache) => engine.load_file_cached(&self.path, cache),
+                None => engine.load_file(&self.path),
+            };
+            loaded.map_err(|error| Error::new(Code::Load, error))
+        };
         Ok(catching(load))
     }
 
@@ -96,11 +106,20 @@ impl Task for Load {
 
 #[napi]
 impl Component {
-    /// Inspects, validates and compiles a file, on a worker thread. Rejects with `GEN_LIMIT_LOAD` and a message that says
-    /// what was found and what was expected.
-    #[napi(ts_args_type = "path: string", ts_return_type = "Promise<Component>")]
-    pub fn load(path: Arg<String>) -> Result<AsyncTask<Load>> {
-        Ok(AsyncTask::new(Load(path.get("path")?.into())))
+    /// Inspects, validates and compiles a file, on a worker thread. With `cached`, code that was compiled before is taken from
+    /// the user's cache directory, and kept there otherwise; whatever is wrong there, it is compiled. Rejects with
+    /// `GEN_LIMIT_LOAD` and a message that says what was found and what was expected.
+    #[napi(ts_args_type = "path: string, cached?: boolean", ts_return_type = "Promise<Component>")]
+    pub fn load(path: Arg<String>, cached: Arg<Option<bool>>) -> Result<AsyncTask<Load>> {
+        let cached = cached.get("cached")?.unwrap_or(false);
+        let cache = if cached { runtime::Cache::of_user() } else { None };
+        Ok(AsyncTask::new(Load { path: path.get("path")?.into(), cache }))
+    }
+
+    /// Whether its code came out of the cache.
+    #[napi(getter)]
+    pub fn was_cached(&self) -> bool {
+        self.0.was_cached()
     }
 
     /// Digest of its file, in hexadecimal.

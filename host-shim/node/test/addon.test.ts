@@ -197,6 +197,19 @@ suite('files', () => {
     });
   }
 
+  test('what was compiled before comes from the cache, and is the same', async (t) => {
+    const before = process.env['XDG_CACHE_HOME'];
+    t.after(() => {
+      if (before === undefined) delete process.env['XDG_CACHE_HOME'];
+      else process.env['XDG_CACHE_HOME'] = before;
+    });
+    process.env['XDG_CACHE_HOME'] = join(folder, 'cache');
+    const [first, second, without] = [await addon.Component.load(FILE, true), await addon.Component.load(FILE, true), await addon.Component.load(FILE)];
+    assert.deepEqual([first.wasCached, second.wasCached, without.wasCached], [false, true, false]);
+    assert.equal(second.sha256, component.sha256);
+    assert.equal(new addon.Limiter(second, { config: '{}' }).status().state, 'running');
+  });
+
   test('a component tells its digest and size', () => {
     assert.match(component.sha256, /^[0-9a-f]{64}$/u);
     assert.equal(component.size, whole.length);

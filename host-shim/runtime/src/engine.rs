@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use wasmtime::component::{InstancePre, Linker};
+use wasmtime::component::{Component as Compiled, InstancePre, Linker};
 use wasmtime::{Config, Engine};
 
 use crate::bindings::exports::dsh::plugin as exports;
@@ -19,7 +19,7 @@ use crate::host::{self, State};
 use crate::inspect::{self, World};
 use crate::instance::Instance;
 use crate::ticker::Ticker;
-use crate::{Limits, LoadError};
+use crate::{Cache, Limits, LoadError};
 
 /// Addresses reserved for a memory, which it can grow into without being moved; addresses only, pages come with use.
 pub(crate) const MEMORY_RESERVATION: usize = 256 << 20;
@@ -64,15 +64,52 @@ impl Runtime {
     ///
     /// If the bytes are not a component of this contract.
     pub fn load(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        self.link(bytes, Self::compile)
+    }
+
+    /// [`load`](Self::load), without compiling what is kept in a cache; there it takes about a millisecond. What was compiled
+    /// is kept for the next time, if it can be.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`load`](Self::load). Whatever is wrong with the cache only means that it is compiled.
+    pub fn load_cached(&self, bytes: &[u8], cache: &Cache) -> Result<Component, LoadError> {
+        self.link(bytes, |me, bytes, digest| {
+            if let Some(code) = cache.read(&me.engine, digest)
+                // SAFETY: the code is what this engine, by its compatibility hash, has compiled and written there, whole: its
+                // digest holds for the very bytes that are loaded, and nobody but this user can write to the folder.
+                && let Ok(compiled) = unsafe { Compiled::deserialize(&me.engine, code) }
+            {
+                return Ok((compiled, true));
+            }
+            let (compiled, _) = me.compile(bytes, digest)?;
+            if let Ok(code) = compiled.serialize() {
+                let _ = cache.write(&me.engine, digest, &code);
+            }
+            Ok((compiled, false))
+        })
+    }
+
+    fn compile(&self, bytes: &[u8], _: &[u8]) -> Result<(Compiled, bool), LoadError> {
+        let compiled = Compiled::from_binary(&self.engine, bytes);
+        compiled
+            .map(|compiled| (compiled, false))
+            .map_err(|e| LoadError::Invalid { reason: format!("{e:#}") })
+    }
+
+    fn link(
+        &self,
+        bytes: &[u8],
+        code: impl FnOnce(&Self, &[u8], &[u8]) -> Result<(Compiled, bool), LoadError>,
+    ) -> Result<Component, LoadError> {
         let world = inspect::inspect(bytes)?;
-        let reason = |e: wasmtime::Error| format!("{e:#}");
-        let compiled = wasmtime::component::Component::from_binary(&self.engine, bytes)
-            .map_err(|e| LoadError::Invalid { reason: reason(e) })?;
-        let pre =
-            self.linker.instantiate_pre(&compiled).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
-        let exports = Indices::new(&pre, world).map_err(|e| LoadError::Mismatch { reason: reason(e) })?;
-        let sha256 = hex(&Sha256::digest(bytes));
-        let component = Component(Arc::new(Loaded { pre, exports, sha256, size: bytes.len() }));
+        let mismatch = |e: wasmtime::Error| LoadError::Mismatch { reason: format!("{e:#}") };
+        let digest = Sha256::digest(bytes);
+        let (compiled, was_cached) = code(self, bytes, &digest)?;
+        let pre = self.linker.instantiate_pre(&compiled).map_err(mismatch)?;
+        let exports = Indices::new(&pre, world).map_err(mismatch)?;
+        let component =
+            Component(Arc::new(Loaded { pre, exports, sha256: hex(&digest), size: bytes.len(), was_cached }));
         // The types of exports are compared with the contract's when an instance is made, so make one.
         Instance::new(self, &component, &Limits::default())
             .map_err(|fault| LoadError::Mismatch { reason: fault.to_string() })?;
@@ -85,12 +122,16 @@ impl Runtime {
     ///
     /// If the file cannot be read or is not a component of this contract.
     pub fn load_file(&self, path: &Path) -> Result<Component, LoadError> {
-        let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
-        let size = std::fs::metadata(path).map_err(unreadable)?.len();
-        if size > inspect::MAX_FILE_BYTES {
-            return Err(LoadError::TooLarge { size, bound: inspect::MAX_FILE_BYTES });
-        }
-        self.load(&std::fs::read(path).map_err(unreadable)?)
+        self.load(&inspect::read_file(path)?)
+    }
+
+    /// [`load_cached`](Self::load_cached) from a file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is not a component of this contract.
+    pub fn load_file_cached(&self, path: &Path, cache: &Cache) -> Result<Component, LoadError> {
+        self.load_cached(&inspect::read_file(path)?, cache)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -111,6 +152,7 @@ pub(crate) struct Loaded {
     pub(crate) exports: Indices,
     sha256: String,
     size: usize,
+    was_cached: bool,
 }
 
 impl Component {
@@ -123,6 +165,11 @@ impl Component {
     pub fn size(&self) -> usize {
         self.0.size
     }
+
+    /// Whether its code came out of a cache.
+    pub fn was_cached(&self) -> bool {
+        self.0.was_cached
+    }
 }
 
 impl fmt::Debug for Component {
@@ -131,7 +178,8 @@ impl fmt::Debug for Component {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// Bytes in lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         // A string takes whatever is written.
         let _ = write!(text, "{byte:02x}");

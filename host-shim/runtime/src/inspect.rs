@@ -5,13 +5,17 @@
 //! short, built for WASI, of another version. Only what has the right names is worth a compiler's time.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
 
-use wasmparser::{Encoding, Parser, Payload};
+use sha2::{Digest as _, Sha256};
+use wasmparser::{Encoding, KnownCustom, Parser, Payload};
 
 use crate::LoadError;
+use crate::engine::hex;
 
 /// A component file may have so many bytes; the limiter's has a few hundred thousand.
-pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// The contract's package.
 pub(crate) const PACKAGE: &str = "dsh:plugin";
@@ -29,23 +33,105 @@ const HOOKS: [&str; 3] = ["lifecycle", "llm-stream", "tool-pre-execute"];
 /// What the world `plugin` exports.
 const PLUGIN: [&str; 5] = ["lifecycle", "llm-stream", "pools", "routes", "tool-pre-execute"];
 
-/// Which of the two worlds a file is of.
+/// Which of the two worlds a component is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum World {
+pub enum World {
+    /// It decides.
     Hooks,
+    /// It decides, answers requests and shares limits.
     Plugin,
 }
 
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hooks => "hooks",
+            Self::Plugin => "plugin",
+        })
+    }
+}
+
+/// What can be read off a component's bytes. Nothing of it has been compiled or run.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// Digest of the file, in hexadecimal.
+    pub sha256: String,
+    /// Size of the file, in bytes.
+    pub size: usize,
+    /// The interfaces it wants from its host.
+    pub imports: Vec<String>,
+    /// The interfaces it offers.
+    pub exports: Vec<String>,
+    /// What it was made with: for each part, such as `processed-by`, names and versions.
+    pub producers: Vec<(String, String)>,
+}
+
+impl Inspection {
+    /// Reads a component.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes are not a component, or too many.
+    pub fn of(bytes: &[u8]) -> Result<Self, LoadError> {
+        let names = read(bytes)?;
+        let sha256 = hex(&Sha256::digest(bytes));
+        Ok(Self {
+            sha256,
+            size: bytes.len(),
+            imports: names.imports,
+            exports: names.exports,
+            producers: names.producers.into_iter().collect(),
+        })
+    }
+
+    /// [`of`](Self::of) a file.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read or is not a component, or too large.
+    pub fn of_file(path: &Path) -> Result<Self, LoadError> {
+        Self::of(&read_file(path)?)
+    }
+
+    /// The world it is of.
+    ///
+    /// # Errors
+    ///
+    /// If it is of neither, of another version, or wants what is not lent. What may still go wrong is the type of a function
+    /// behind one of the names.
+    pub fn world(&self) -> Result<World, LoadError> {
+        world(&self.imports, &self.exports)
+    }
+}
+
+/// The bytes of a file, unless they are more than a component may have.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
+    let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > MAX_FILE_BYTES {
+        return Err(LoadError::TooLarge { size, bound: MAX_FILE_BYTES });
+    }
+    std::fs::read(path).map_err(unreadable)
+}
+
+/// The world of a component's bytes.
 pub(crate) fn inspect(bytes: &[u8]) -> Result<World, LoadError> {
+    let names = read(bytes)?;
+    world(&names.imports, &names.exports)
+}
+
+fn read(bytes: &[u8]) -> Result<Names, LoadError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { size: bytes.len() as u64, bound: MAX_FILE_BYTES });
     }
     if !bytes.starts_with(b"\0asm") {
         return Err(LoadError::Foreign { found: beginning(bytes) });
     }
+    Names::read(bytes)
+}
 
-    let names = Names::read(bytes)?;
-    for import in &names.imports {
+fn world(imports: &[String], names: &[String]) -> Result<World, LoadError> {
+    for import in imports {
         let hint = if import.starts_with("wasi:") {
             "; it was built for a WASI target, build it for wasm32-unknown-unknown"
         } else {
@@ -59,7 +145,7 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<World, LoadError> {
     }
 
     let mut exports = BTreeSet::new();
-    for export in &names.exports {
+    for export in names {
         exports.insert(ours(export)?.unwrap_or(export));
     }
     if exports.iter().eq(&PLUGIN) {
@@ -95,11 +181,12 @@ fn beginning(bytes: &[u8]) -> String {
     }
 }
 
-/// The names of the outermost component.
+/// The names of the outermost component, and what made any part of it.
 #[derive(Default)]
 struct Names {
     imports: Vec<String>,
     exports: Vec<String>,
+    producers: BTreeSet<(String, String)>,
 }
 
 impl Names {
@@ -124,9 +211,26 @@ impl Names {
                         names.exports.push(export.map_err(invalid)?.name.name.to_owned());
                     }
                 }
+                Payload::CustomSection(section) => {
+                    if let KnownCustom::Producers(fields) = section.as_known() {
+                        names.note_producers(fields);
+                    }
+                }
                 _ => {}
             }
         }
         Ok(names)
+    }
+
+    /// Notes what made a part. What cannot be read is passed over: no tool needs it.
+    fn note_producers(&mut self, fields: wasmparser::ProducersSectionReader<'_>) {
+        for field in fields.into_iter().flatten() {
+            for value in field.values.into_iter().flatten() {
+                self.producers.insert((
+                    field.name.to_owned(),
+                    format!("{} {}", value.name, value.version).trim_end().to_owned(),
+                ));
+            }
+        }
     }
 }

@@ -20,6 +20,7 @@
 mod ask;
 mod bindings;
 mod bound;
+mod cache;
 mod call;
 mod clock;
 mod config;
@@ -36,6 +37,7 @@ mod table;
 mod ticker;
 
 pub use ask::{Answer, Ask, AskId, Model, Question, Section, SessionInfo, SettingsError};
+pub use cache::Cache;
 pub use call::{
     CallId, Failure, Instant, LineFull, Mode, Outcome, Problem, Refusal, RefusalReason, Route, Settled,
     Started, StreamCall, ToolCall, Verdict, WaitEnded,
@@ -44,6 +46,7 @@ pub use clock::boottime_ms;
 pub use config::OnFailure;
 pub use engine::{Component, EngineError, Runtime};
 pub use error::{ConfigureError, Fault, LoadError, StartError};
+pub use inspect::{Inspection, World};
 pub use log::{Level, LogLine};
 pub use plugin::{Limits, Options, Plugin, State, Status, UNAVAILABLE};
 pub use routes::{Request, RequestId, Response};

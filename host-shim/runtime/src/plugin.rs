@@ -42,13 +42,14 @@ use crate::instance::Instance;
 use crate::log::{Level, LogLine};
 use crate::outbox::Outbox;
 use crate::routes::{self, Request, RequestId, Response};
-use crate::table::Table;
+use crate::table::{Hook, Table};
 use crate::{
     CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason,
     Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict, bound,
 };
 
-/// The code of refusals while the component has failed and `onFailure` is `closed`.
+/// The code of refusals that are the host's own: while the component has failed and `onFailure` is `closed`, and of calls that it
+/// would keep waiting for longer, or more of them, than it may.
 pub const UNAVAILABLE: &str = "GEN_LIMITER_UNAVAILABLE";
 
 /// So many calls are restored at once; at most ten milliseconds each time, with a route and a row for every call.
@@ -83,13 +84,25 @@ pub struct Limits {
     /// Calls that wait and futures of open requests, together. Reaching it is a trap, so the configuration's `maxWaiting`
     /// stays below.
     pub handles: usize,
+    /// Calls that it may keep waiting at once; one more is refused.
+    pub waits: usize,
+    /// How long it may keep one waiting, in milliseconds; then the host refuses the call. None for as long as it likes, which
+    /// is right for a component that is known to end its waits, and for no other.
+    pub wait_ms: Option<u64>,
     /// Requests open at once.
     pub open_requests: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory_bytes: MEMORY_RESERVATION, call_ticks: 8, handles: 262_144, open_requests: 32 }
+        Self {
+            memory_bytes: MEMORY_RESERVATION,
+            call_ticks: 8,
+            handles: 262_144,
+            waits: 262_144,
+            wait_ms: None,
+            open_requests: 32,
+        }
     }
 }
 
@@ -308,9 +321,14 @@ impl Plugin {
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
     pub fn next_tick(&self) -> Option<Instant> {
         match self.work {
-            Work::Running { due, .. } => due,
+            Work::Running { due, .. } => due.into_iter().chain(self.overdue_at()).min(),
             Work::Failed { retry_at } => Some(retry_at),
         }
+    }
+
+    /// When the call that has waited longest has waited too long.
+    fn overdue_at(&self) -> Option<Instant> {
+        Some(self.table.waiting_longest()?.1.saturating_add(self.limits.wait_ms?))
     }
 
     /// The waits that ended since the last time: every waiting id exactly once, never one that was finished.
@@ -534,6 +552,15 @@ impl Plugin {
                 RestoredCall::Tool(call) => instance.start_tool(id, call, now),
             };
             match answer {
+                Ok(Verdict::Wait { .. }) if self.table.waiting() >= self.limits.waits => {
+                    let hook = Hook::of(&call);
+                    self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now));
+                    self.advance(now);
+                    break Verdict::Deny(kept_waiting(format!(
+                        "The plugin keeps {} calls waiting, and may keep no more. Start fewer agents at once.",
+                        self.limits.waits
+                    )));
+                }
                 Ok(verdict) => {
                     let is_stream = matches!(call, RestoredCall::Model(_));
                     self.record(id, call, &verdict, now);
@@ -620,8 +647,25 @@ impl Plugin {
     /// What every operation begins with.
     fn prepare(&mut self, now: Instant) {
         self.table.forget_ended(now, self.config.spawn_grace_ms);
+        self.end_overdue(now);
         if matches!(self.work, Work::Failed { retry_at } if retry_at <= now) {
             self.retry(now);
+        }
+    }
+
+    /// Ends waits that the component should have ended long ago. What is left over is due at once.
+    fn end_overdue(&mut self, now: Instant) {
+        for _ in 0..PORTION {
+            if self.overdue_at().is_none_or(|at| at > now) {
+                return;
+            }
+            let Some((id, since, hook)) = self.table.waiting_longest() else { return };
+            let refusal = kept_waiting(format!(
+                "The plugin has not decided for {} s, longer than it may keep anybody waiting. Try again, or remove the plugin.",
+                now.saturating_sub(since) / 1_000
+            ));
+            self.out.settle(id, Err(refusal), &mut self.table, now);
+            self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now));
         }
     }
 
@@ -971,6 +1015,11 @@ impl Status {
         })
         .to_string()
     }
+}
+
+/// The refusal of a call that the component would have kept waiting for longer than it may.
+fn kept_waiting(message: String) -> Refusal {
+    Refusal { code: UNAVAILABLE.into(), reason: RefusalReason::Other(None), message }
 }
 
 /// Refuses a configuration that is too long to be brought to anybody.

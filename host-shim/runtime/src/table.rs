@@ -10,7 +10,7 @@
 //! first call has come, or until `spawnGraceMs` after the tool call ended, however it ended. A spawn whose child has come is
 //! remembered only to pass on its `finish`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, RestoredCall, SpawnEnd, WaitingCall};
 use crate::{CallId, Instant, Outcome};
@@ -18,7 +18,8 @@ use crate::{CallId, Instant, Outcome};
 pub(crate) struct Table {
     next: CallId,
     calls: BTreeMap<CallId, Entry>,
-    waiting: usize,
+    /// Those of them that wait.
+    waiting: BTreeSet<CallId>,
     /// Live calls whose `finish` has not come.
     live: usize,
     /// Spawns a successor would have to be told about.
@@ -59,7 +60,7 @@ pub(crate) enum Hook {
 }
 
 impl Hook {
-    fn of(call: &RestoredCall) -> Self {
+    pub(crate) fn of(call: &RestoredCall) -> Self {
         match call {
             RestoredCall::Model(_) => Self::Stream,
             RestoredCall::Tool(_) => Self::Tool,
@@ -69,7 +70,14 @@ impl Hook {
 
 impl Table {
     pub(crate) fn new() -> Self {
-        Self { next: 1, calls: BTreeMap::new(), waiting: 0, live: 0, spawns: 0, ended: VecDeque::new() }
+        Self {
+            next: 1,
+            calls: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            live: 0,
+            spawns: 0,
+            ended: VecDeque::new(),
+        }
     }
 
     pub(crate) fn mint(&mut self) -> CallId {
@@ -79,7 +87,15 @@ impl Table {
     }
 
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.len()
+    }
+
+    /// The call that has waited longest, since when, and its hook.
+    pub(crate) fn waiting_longest(&self) -> Option<(CallId, Instant, Hook)> {
+        // Ids rise with the time of their minting.
+        let id = *self.waiting.first()?;
+        let Entry { call, stage: Stage::Waiting { since, .. } } = self.calls.get(&id)? else { return None };
+        Some((id, *since, Hook::of(call)))
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -93,7 +109,7 @@ impl Table {
 
     /// Whether the passing of time or the end of a call can change anything in the component.
     pub(crate) fn is_calm(&self) -> bool {
-        self.waiting == 0 && self.spawns == 0
+        self.waiting.is_empty() && self.spawns == 0
     }
 
     pub(crate) fn admit(&mut self, id: CallId, call: RestoredCall, now: Instant) {
@@ -103,7 +119,7 @@ impl Table {
     }
 
     pub(crate) fn enqueue(&mut self, id: CallId, call: RestoredCall, seniority: u64, now: Instant) {
-        self.waiting += 1;
+        self.waiting.insert(id);
         self.calls.insert(id, Entry { call, stage: Stage::Waiting { since: now, seniority } });
     }
 
@@ -132,7 +148,7 @@ impl Table {
         if !matches!(entry.stage, Stage::Waiting { .. }) {
             return false;
         }
-        self.waiting -= 1;
+        self.waiting.remove(&id);
         if admitted {
             entry.stage = Stage::Live { since: now };
             self.live += 1;
@@ -149,7 +165,9 @@ impl Table {
         let entry = self.calls.get_mut(&id)?;
         let hook = Hook::of(&entry.call);
         match &mut entry.stage {
-            Stage::Waiting { .. } => self.waiting -= 1,
+            Stage::Waiting { .. } => {
+                self.waiting.remove(&id);
+            }
             &mut Stage::Live { since } if hook == Hook::Tool => {
                 self.live -= 1;
                 entry.stage = Stage::Ended { since, at: now, completed: done };
@@ -184,10 +202,10 @@ impl Table {
     /// Everybody who waits, oldest first.
     pub(crate) fn line(&self) -> Vec<CallId> {
         let mut line: Vec<(u64, CallId)> = self
-            .calls
+            .waiting
             .iter()
-            .filter_map(|(&id, entry)| match entry.stage {
-                Stage::Waiting { seniority, .. } => Some((seniority, id)),
+            .filter_map(|id| match self.calls.get(id)?.stage {
+                Stage::Waiting { seniority, .. } => Some((seniority, *id)),
                 _ => None,
             })
             .collect();
@@ -316,5 +334,22 @@ mod tests {
             table.enqueue(id, stream(), seniority, 0);
         }
         assert_eq!(table.line(), [2, 3, 1]);
+    }
+
+    #[test]
+    fn who_has_waited_longest_is_known_whoever_leaves() {
+        let mut table = Table::new();
+        let [a, b, c] = [10, 20, 30].map(|since| {
+            let id = table.mint();
+            table.enqueue(id, stream(), 100 - id, since);
+            id
+        });
+        assert_eq!(table.waiting_longest(), Some((a, 10, Hook::Stream)));
+        table.finish(a, &Outcome::Cancelled, 40);
+        assert_eq!(table.waiting_longest(), Some((b, 20, Hook::Stream)));
+        table.settle(b, true, 40);
+        assert_eq!(table.waiting_longest(), Some((c, 30, Hook::Stream)));
+        table.settle(c, false, 40);
+        assert_eq!((table.waiting_longest(), table.waiting()), (None, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of the built component share: the two builds, a host's clock, and short ways to say a call.
+//! What the tests of the built components share: the builds, a host's clock, and short ways to say a call.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -32,6 +32,17 @@ pub fn release() -> Component {
 pub fn chaos() -> Component {
     static COMPONENT: LazyLock<Component> = LazyLock::new(|| load(&built("gen-limit-chaos.wasm")));
     COMPONENT.clone()
+}
+
+/// Another plugin: a budget of calls a minute.
+pub fn budget() -> Component {
+    static COMPONENT: LazyLock<Component> = LazyLock::new(|| load(&budget_path()));
+    COMPONENT.clone()
+}
+
+/// Where it is.
+pub fn budget_path() -> PathBuf {
+    built("budget-guard.wasm")
 }
 
 fn built(name: &str) -> PathBuf {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use component_tests::{Host, chaos, denied, is_admitted, is_waiting, limit, stream};
-use gen_limit_runtime::{CallId, Mode, Outcome, State, StreamCall, UNAVAILABLE};
+use component_tests::{Host, chaos, denied, is_admitted, is_waiting, limit, release, stream};
+use gen_limit_runtime::{CallId, Limits, Mode, Outcome, State, StreamCall, UNAVAILABLE};
 
 /// What came of one operation: the verdict in a word, and the waits that ended with it.
 type Told = (String, Vec<(CallId, bool)>);
@@ -411,4 +411,59 @@ fn a_component_that_never_settles_keeps_nobody_from_leaving() {
     host.plugin.finish(first.id, Outcome::Cancelled, host.now);
     host.plugin.release_all(host.now);
     assert_eq!(host.admitted(), [second.id, third.id]);
+}
+
+#[test]
+fn a_wait_that_the_component_does_not_end_is_ended_by_the_host() {
+    let limits = Limits { wait_ms: Some(5_000), ..Limits::default() };
+    let mut host = Host::with_limits(chaos(), &limit(1, r#","queueTimeoutMs":0"#), limits);
+    let running = host.order("a", "mute");
+    let first = host.stream("b");
+    host.pass(1_000);
+    let second = host.stream("c");
+    assert_eq!(host.plugin.next_tick(), Some(6_000), "five seconds after the first came");
+    host.pass(3_999);
+    assert!(host.plugin.take_settled().is_empty());
+    host.pass(1);
+    let [settled] = &host.plugin.take_settled()[..] else { panic!("one wait ended") };
+    let refusal = settled.result.as_ref().expect_err("it was not admitted");
+    assert_eq!((settled.id, refusal.code.as_str()), (first.id, UNAVAILABLE));
+    assert!(refusal.message.contains("has not decided for 5 s"), "{}", refusal.message);
+    // It is any operation that ends them, and the component is told.
+    host.now += 1_000;
+    host.end(running.id);
+    assert_eq!(host.plugin.take_settled().iter().map(|settled| settled.id).collect::<Vec<_>>(), [second.id]);
+    assert_eq!((host.plugin.status().waiting, host.plugin.next_tick()), (0, None));
+}
+
+#[test]
+fn thousands_of_overdue_waits_are_ended_in_portions() {
+    let limits = Limits { wait_ms: Some(5_000), ..Limits::default() };
+    let mut host = Host::with_limits(chaos(), &limit(1, r#","queueTimeoutMs":0,"maxQueued":10000"#), limits);
+    host.order("a", "mute");
+    let waiting: Vec<_> = (0..3_000).map(|n| host.stream(&format!("s{n}")).id).collect();
+    host.pass(5_000);
+    let first = host.plugin.take_settled();
+    assert!(first.len() < waiting.len() && host.plugin.next_tick() <= Some(host.now));
+    host.settle_all();
+    let ended: Vec<_> =
+        first.into_iter().chain(host.plugin.take_settled()).map(|settled| settled.id).collect();
+    assert_eq!(ended, waiting);
+}
+
+#[test]
+fn a_component_keeps_no_more_calls_waiting_than_it_may() {
+    let limits = Limits { waits: 2, ..Limits::default() };
+    let mut host = Host::with_limits(release(), &limit(1, ""), limits);
+    let running = host.stream("a");
+    let waiting = [host.stream("b").id, host.stream("c").id];
+    let refused = host.stream("d");
+    assert_eq!(denied(&refused).code, UNAVAILABLE);
+    assert!(denied(&refused).message.contains("keeps 2 calls waiting"), "{refused:?}");
+    assert_eq!(host.plugin.status().waiting, 2);
+    host.end(running.id);
+    assert_eq!(host.admitted(), [waiting[0]], "the one that was refused is in nobody's way");
+    assert!(is_waiting(&host.stream("e")));
+    host.end(waiting[0]);
+    host.end(waiting[1]);
 }

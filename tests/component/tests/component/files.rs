@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use component_tests::{release_path, runtime};
-use gen_limit_runtime::LoadError;
+use gen_limit_runtime::{Inspection, LoadError, World};
 
 fn bytes() -> Vec<u8> {
     std::fs::read(release_path()).expect("run `cargo xtask component`")
@@ -66,6 +66,30 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
 fn an_oversized_file_is_refused_by_its_size() {
     let error = refused(&vec![0; (16 << 20) + 1]);
     assert!(matches!(error, LoadError::TooLarge { .. }), "{error:?}");
+}
+
+#[test]
+fn what_a_component_is_and_wants_is_read_off_its_bytes() {
+    let found = Inspection::of_file(&release_path()).expect("run `cargo xtask component`");
+    assert_eq!(found.world().expect("of this contract"), World::Plugin);
+    assert_eq!((found.size, found.sha256.as_str()), (bytes().len(), component_tests::release().sha256()));
+    assert!(found.imports.contains(&"dsh:plugin/log@0.1.0".into()), "{found:?}");
+    assert!(found.exports.contains(&"dsh:plugin/routes@0.1.0".into()), "{found:?}");
+    assert!(
+        found
+            .producers
+            .iter()
+            .any(|(part, made)| part == "processed-by" && made.starts_with("wit-component ")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn also_of_one_that_is_refused() {
+    let found =
+        Inspection::of(&patched("dsh:plugin/log@0.1.0", "wasi:clock/now@0.2.0")).expect("it is a component");
+    assert!(found.imports.contains(&"wasi:clock/now@0.2.0".into()), "{found:?}");
+    assert!(matches!(found.world(), Err(LoadError::ForeignImport { .. })));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The built component under wasmtime, without Node.
 
+mod budget;
+mod cache;
 mod carry;
 mod faults;
 mod files;
