@@ -64,48 +64,48 @@ impl Runtime {
     ///
     /// If the bytes are not a component of this contract.
     pub fn load(&self, bytes: &[u8]) -> Result<Component, LoadError> {
-        self.link(bytes, Self::compile)
+        self.link(bytes, |_| Ok((self.compile(bytes)?, false)))
     }
 
-    /// [`load`](Self::load), without compiling what is kept in a cache; there it takes about a millisecond. What was compiled
-    /// is kept for the next time, if it can be.
+    /// [`load`](Self::load), without compiling what is kept in a cache; then it takes a few milliseconds. What was compiled is
+    /// kept for the next time, if it can be.
     ///
     /// # Errors
     ///
     /// Those of [`load`](Self::load). Whatever is wrong with the cache only means that it is compiled.
     pub fn load_cached(&self, bytes: &[u8], cache: &Cache) -> Result<Component, LoadError> {
-        self.link(bytes, |me, bytes, digest| {
-            if let Some(code) = cache.read(&me.engine, digest)
+        self.link(bytes, |digest| {
+            if let Some(code) = cache.read(&self.engine, digest)
                 // SAFETY: the code is what this engine, by its compatibility hash, has compiled and written there, whole: its
                 // digest holds for the very bytes that are loaded, and nobody but this user can write to the folder.
-                && let Ok(compiled) = unsafe { Compiled::deserialize(&me.engine, code) }
+                && let Ok(compiled) = unsafe { Compiled::deserialize(&self.engine, code) }
             {
                 return Ok((compiled, true));
             }
-            let (compiled, _) = me.compile(bytes, digest)?;
+            let compiled = self.compile(bytes)?;
             if let Ok(code) = compiled.serialize() {
-                let _ = cache.write(&me.engine, digest, &code);
+                let _ = cache.write(&self.engine, digest, &code);
             }
             Ok((compiled, false))
         })
     }
 
-    fn compile(&self, bytes: &[u8], _: &[u8]) -> Result<(Compiled, bool), LoadError> {
-        let compiled = Compiled::from_binary(&self.engine, bytes);
-        compiled
-            .map(|compiled| (compiled, false))
+    fn compile(&self, bytes: &[u8]) -> Result<Compiled, LoadError> {
+        Compiled::from_binary(&self.engine, bytes)
             .map_err(|e| LoadError::Invalid { reason: format!("{e:#}") })
     }
 
+    /// Makes a component of bytes that are one by their names, with the code that there is for their digest; whether that
+    /// came out of a cache.
     fn link(
         &self,
         bytes: &[u8],
-        code: impl FnOnce(&Self, &[u8], &[u8]) -> Result<(Compiled, bool), LoadError>,
+        code: impl FnOnce(&[u8]) -> Result<(Compiled, bool), LoadError>,
     ) -> Result<Component, LoadError> {
         let world = inspect::inspect(bytes)?;
         let mismatch = |e: wasmtime::Error| LoadError::Mismatch { reason: format!("{e:#}") };
         let digest = Sha256::digest(bytes);
-        let (compiled, was_cached) = code(self, bytes, &digest)?;
+        let (compiled, was_cached) = code(&digest)?;
         let pre = self.linker.instantiate_pre(&compiled).map_err(mismatch)?;
         let exports = Indices::new(&pre, world).map_err(mismatch)?;
         let component =
