@@ -36,6 +36,8 @@ struct Config {
     max_wait_ms: u64,
 }
 
+const DEFAULT: Config = Config { per_minute: None, max_wait_ms: 30_000 };
+
 struct Waiter {
     id: CallId,
     route: Key,
@@ -53,7 +55,7 @@ struct Guard {
 
 thread_local! {
     static GUARD: RefCell<Guard> = const {
-        RefCell::new(Guard { config: Config { per_minute: None, max_wait_ms: 30_000 }, begun: BTreeMap::new(), line: VecDeque::new() })
+        RefCell::new(Guard { config: DEFAULT, begun: BTreeMap::new(), line: VecDeque::new() })
     };
 }
 
@@ -139,7 +141,7 @@ fn write(writer: FutureWriter<Result<(), Refusal>>, value: Result<(), Refusal>) 
 }
 
 fn parse(json: &str) -> (Option<Config>, Vec<Problem>) {
-    let mut config = Config { per_minute: None, max_wait_ms: 30_000 };
+    let mut config = DEFAULT;
     let mut problems = Vec::new();
     let mut problem = |path: &str, message: String| problems.push(Problem { path: path.into(), message });
     let object = match serde_json::from_str::<Map<String, Value>>(json) {

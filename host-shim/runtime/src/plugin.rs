@@ -554,12 +554,14 @@ impl Plugin {
             match answer {
                 Ok(Verdict::Wait { .. }) if self.table.waiting() >= self.limits.waits => {
                     let hook = Hook::of(&call);
-                    self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now));
-                    self.advance(now);
-                    break Verdict::Deny(kept_waiting(format!(
+                    let verdict = Verdict::Deny(kept_waiting(format!(
                         "The plugin keeps {} calls waiting, and may keep no more. Start fewer agents at once.",
                         self.limits.waits
                     )));
+                    self.record(id, call, &verdict, now);
+                    self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now));
+                    self.advance(now);
+                    break verdict;
                 }
                 Ok(verdict) => {
                     let is_stream = matches!(call, RestoredCall::Model(_));

@@ -467,3 +467,18 @@ fn a_component_keeps_no_more_calls_waiting_than_it_may() {
     host.end(waiting[0]);
     host.end(waiting[1]);
 }
+
+#[test]
+fn a_child_that_may_not_wait_has_come_all_the_same() {
+    let limits = Limits { waits: 0, ..Limits::default() };
+    let mut host = Host::with_limits(release(), &limit(1, ""), limits);
+    let spawn = host.spawn("root");
+    let holder = host.stream("holder");
+    host.end(spawn.id);
+    let child = StreamCall { first: true, spawn: Some(spawn.id), ..stream("child") };
+    let child = host.plugin.start_stream(child, host.now);
+    assert_eq!(denied(&child).code, UNAVAILABLE);
+    host.end(holder.id);
+    host.plugin.replace(release(), host.now).expect("the same build again");
+    assert!(is_admitted(&host.spawn("root")), "no successor is told of a credit that has ended");
+}
