@@ -106,6 +106,38 @@ test('settings that cannot be changed', (t) =>
         await card.says(ui.t('now.title'));
         await ui.shots('unavailable');
       }));
+
+    await t.test('gone for a moment: what is being written stays, and so it does where they cannot be read', () =>
+      onPage(dsh, {}, async (ui) => {
+        ui.expect(/500/);
+        const card = await cardOf(ui);
+        await card.occupancy(0, 2);
+        await card.max().fill('7');
+        await told(ui, () => ({ status: 'unavailable' }));
+        await card.says(ui.t('state.unavailable'));
+        assert.deepEqual([await card.max().inputValue(), await card.max().isDisabled()], ['7', true]);
+        await ui.page.unrouteAll({ behavior: 'wait' });
+        await ui.page.route('**/api/dsh-gen-limit/config', (route) => route.fulfill({ status: 500, json: { error: 'no reason' } }));
+        await card.says(ui.t('state.unread', { error: 'no reason' }));
+        await card.hushes(begin(ui.t('state.unreachable')));
+        assert.equal(await card.max().inputValue(), '7');
+        await ui.page.unrouteAll({ behavior: 'wait' });
+        await card.hushes(ui.t('state.unread', { error: 'no reason' }));
+        assert.deepEqual(await limits(dsh), limit(2)['limits']);
+        await card.max().press('Enter');
+        await card.occupancy(0, 7);
+        await card.saved();
+        assert.deepEqual(await limits(dsh), limit(7)['limits']);
+      }));
+
+    await t.test('what goes on is not said where stats do not say it', () =>
+      onPage(dsh, {}, async (ui) => {
+        await ui.page.route('**/api/dsh-gen-limit/stats*', (route) => route.fulfill({ json: { entries: [], host: { state: 'failed-open', reason: 'gone' } } }));
+        const card = await cardOf(ui);
+        await card.says(begin(ui.t('state.open')));
+        assert.equal(await card.row().locator('[role=meter]').count(), 0);
+        await card.row().getByText('–', { exact: true }).waitFor();
+      }));
   }));
 
 test('rows that are not valid are named, and can be removed together', (t) =>

@@ -76,8 +76,8 @@ export function Numeral<T>({ label, value, write, read, wrong, unsaved, disabled
         disabled={disabled}
         onChange={(event) => edit(event.target.value)}
         onKeyDown={onKey}
-        // Who looks at another window has not left the box.
-        onBlur={({ target }) => target !== document.activeElement && finish()}
+        // Who looks at another window has not left the box, nor has anybody to whom it is closed.
+        onBlur={({ target }) => target !== document.activeElement && !target.disabled && finish()}
       />
       {draft !== undefined && (
         <span id={id} className={isWrong ? 'gl-note gl-error' : 'gl-note'} role={isWrong ? 'alert' : undefined}>
