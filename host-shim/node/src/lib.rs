@@ -35,6 +35,9 @@ use napi_derive::napi;
 use crate::arg::{Arg, bad};
 use crate::error::{Code, Error, Result, panic_text};
 
+/// What the limiter's own component is called among the plugins of its chain.
+const OWN: &str = "gen-limit";
+
 /// Answers are `id * ANSWER_SPAN + bits`.
 const ANSWER_SPAN: u64 = 64;
 /// The call stands in line. Neither this nor `DENIED`: it is admitted.
@@ -232,6 +235,8 @@ pub struct Response {
 pub struct Ask {
     /// For the answer.
     pub id: f64,
+    /// The name of the plugin that asks.
+    pub plugin: String,
     /// What is asked.
     #[napi(
         ts_type = "'read-settings' | 'update-settings' | 'list-providers' | 'list-models' | 'describe-sessions'"
@@ -339,7 +344,7 @@ impl Clock {
 
 /// The parts of a limiter, apart so that a panic can be caught around them.
 struct Inner {
-    plugin: runtime::Plugin,
+    chain: runtime::Chain,
     clock: Clock,
     /// What `nextTick()` last told.
     told: Option<u64>,
@@ -352,19 +357,19 @@ struct Inner {
 impl Inner {
     /// The bits that hold after every operation.
     fn bits(&mut self) -> u64 {
-        self.settled.append(&mut self.plugin.take_settled());
-        self.log.append(&mut self.plugin.take_log());
+        self.settled.append(&mut self.chain.take_settled());
+        self.log.append(&mut self.chain.take_log());
         let mut bits = 0;
         if !self.settled.is_empty() {
             bits |= SETTLED;
         }
-        if self.plugin.next_tick() != self.told {
+        if self.chain.next_tick() != self.told {
             bits |= TICK;
         }
         if !self.log.is_empty() {
             bits |= LOGGED;
         }
-        if self.plugin.has_answers() {
+        if self.chain.has_answers() {
             bits |= ANSWERS;
         }
         bits
@@ -408,7 +413,7 @@ impl Limiter {
 impl Limiter {
     fn tell(&mut self, id: runtime::AskId, answer: runtime::Answer) -> Result<f64> {
         self.guard(|inner| {
-            inner.plugin.answer(id, answer, inner.clock.now());
+            inner.chain.answer(id, answer, inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }
@@ -434,11 +439,11 @@ impl Limiter {
             config: options.config.unwrap_or_else(|| "{}".to_owned()),
             mode: mode(options.lenient.unwrap_or_default()),
         };
-        let (plugin, _) = catching(|| {
-            runtime::Plugin::new(&engine()?, component, options, clock.now())
+        let (chain, _) = catching(|| {
+            runtime::Chain::new(&engine()?, OWN, component, options, clock.now())
                 .map_err(|error| Error::new(Code::Start, error))
         })?;
-        let inner = Inner { plugin, clock, told: None, refusal: None, settled: Vec::new(), log: Vec::new() };
+        let inner = Inner { chain, clock, told: None, refusal: None, settled: Vec::new(), log: Vec::new() };
         Ok(Self { inner, panicked: None })
     }
 
@@ -471,7 +476,7 @@ impl Limiter {
             extra: extra.into_iter().collect(),
         };
         self.guard(|inner| {
-            let started = inner.plugin.start_stream(call, inner.clock.now());
+            let started = inner.chain.start_stream(call, inner.clock.now());
             Ok(inner.answer(started))
         })
     }
@@ -497,7 +502,7 @@ impl Limiter {
             extra: Vec::new(),
         };
         self.guard(|inner| {
-            let started = inner.plugin.start_tool(call, inner.clock.now());
+            let started = inner.chain.start_tool(call, inner.clock.now());
             Ok(inner.answer(started))
         })
     }
@@ -517,7 +522,7 @@ impl Limiter {
             (other, _) => return Err(bad("outcome", &format!("expected 0, 1 or 2, found {other}"))),
         };
         self.guard(|inner| {
-            inner.plugin.finish(id, outcome, inner.clock.now());
+            inner.chain.finish(id, outcome, inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }
@@ -526,7 +531,7 @@ impl Limiter {
     #[napi(ts_args_type = "json: string, lenient: boolean")]
     pub fn configure(&mut self, json: Arg<String>, lenient: Arg<bool>) -> Result<Configured> {
         let (json, mode) = (json.get("json")?, mode(lenient.get("lenient")?));
-        self.guard(|inner| match inner.plugin.configure(&json, mode, inner.clock.now()) {
+        self.guard(|inner| match inner.chain.configure(OWN, &json, mode, inner.clock.now()) {
             Ok(found) => Ok(Configured { applied: true, problems: problems(found) }),
             Err(runtime::ConfigureError::Refused { problems: found }) => {
                 Ok(Configured { applied: false, problems: problems(found) })
@@ -539,7 +544,7 @@ impl Limiter {
     #[napi]
     pub fn tick(&mut self) -> Result<f64> {
         self.guard(|inner| {
-            inner.plugin.tick(inner.clock.now());
+            inner.chain.tick(inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }
@@ -548,7 +553,7 @@ impl Limiter {
     #[napi]
     pub fn next_tick(&mut self) -> Result<Option<f64>> {
         self.guard(|inner| {
-            inner.told = inner.plugin.next_tick();
+            inner.told = inner.chain.next_tick();
             Ok(inner.told.map(|due| due.saturating_sub(inner.clock.now()) as f64))
         })
     }
@@ -586,13 +591,13 @@ impl Limiter {
     /// The tools to bring to `startTool()`; may change with `configure()`.
     #[napi]
     pub fn tools(&mut self) -> Result<Vec<String>> {
-        self.guard(|inner| Ok(inner.plugin.tools().to_vec()))
+        self.guard(|inner| Ok(inner.chain.tools()))
     }
 
     /// The paths to bring to `request()`.
     #[napi]
     pub fn paths(&mut self) -> Result<Vec<String>> {
-        self.guard(|inner| Ok(inner.plugin.paths().to_vec()))
+        self.guard(|inner| Ok(inner.chain.paths()))
     }
 
     /// Hands a request to the component; the answer comes out of `takeResponses()`, often at once.
@@ -618,14 +623,14 @@ impl Limiter {
             headers: headers.get("headers")?.into_iter().map(pair).collect::<Result<_>>()?,
             body: body.get("body")?.to_vec(),
         };
-        self.guard(|inner| Ok(inner.plugin.request(request, inner.clock.now()) as f64))
+        self.guard(|inner| Ok(inner.chain.request(request, inner.clock.now()) as f64))
     }
 
     /// Lets open requests go on. Needed only while some are open.
     #[napi]
     pub fn turn(&mut self) -> Result<f64> {
         self.guard(|inner| {
-            inner.plugin.turn(inner.clock.now());
+            inner.chain.turn(inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }
@@ -634,7 +639,7 @@ impl Limiter {
     #[napi]
     pub fn take_responses(&mut self) -> Result<Vec<Response>> {
         self.guard(|inner| {
-            let responses = inner.plugin.take_responses().into_iter();
+            let responses = inner.chain.take_responses().into_iter();
             Ok(responses
                 .map(|(id, response)| Response {
                     id: id as f64,
@@ -649,7 +654,7 @@ impl Limiter {
     /// What the component asks since the last time.
     #[napi]
     pub fn take_asks(&mut self) -> Result<Vec<Ask>> {
-        self.guard(|inner| Ok(inner.plugin.take_asks().into_iter().map(ask).collect()))
+        self.guard(|inner| Ok(inner.chain.take_asks().into_iter().map(ask).collect()))
     }
 
     /// Answers `read-settings` or `update-settings`: the section, or why not. A question that nobody waits for any more is
@@ -714,7 +719,7 @@ impl Limiter {
         self.guard(|inner| {
             inner
                 .plugin
-                .replace(component, inner.clock.now())
+                .replace(OWN, component, inner.clock.now())
                 .map_err(|error| Error::new(Code::Start, error))?;
             Ok(inner.bits() as f64)
         })
@@ -724,13 +729,9 @@ impl Limiter {
     #[napi]
     pub fn status(&mut self) -> Result<Status> {
         self.guard(|inner| {
-            let status = inner.plugin.status();
+            let status = inner.chain.status();
             Ok(Status {
-                state: match status.state {
-                    runtime::State::Running => "running",
-                    runtime::State::FailedOpen => "failed-open",
-                    runtime::State::FailedClosed => "failed-closed",
-                },
+                state: state(status.state),
                 policy: status.policy.as_str(),
                 restarts: status.restarts as f64,
                 last_error: status.last_error,
@@ -754,7 +755,7 @@ impl Limiter {
                 ));
             };
             *now += ms;
-            inner.plugin.tick(inner.clock.now());
+            inner.chain.tick(inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }
@@ -774,6 +775,14 @@ fn mode(lenient: bool) -> runtime::Mode {
     if lenient { runtime::Mode::Lenient } else { runtime::Mode::Strict }
 }
 
+fn state(state: runtime::State) -> &'static str {
+    match state {
+        runtime::State::Running => "running",
+        runtime::State::FailedOpen => "failed-open",
+        runtime::State::FailedClosed => "failed-closed",
+    }
+}
+
 fn level(level: runtime::Level) -> &'static str {
     match level {
         runtime::Level::Debug => "debug",
@@ -787,9 +796,17 @@ fn problems(found: Vec<runtime::Problem>) -> Vec<Problem> {
     found.into_iter().map(|problem| Problem { path: problem.path, message: problem.message }).collect()
 }
 
-fn ask(runtime::Ask { id, question }: runtime::Ask) -> Ask {
+fn ask(runtime::Asked { plugin, ask: runtime::Ask { id, question } }: runtime::Asked) -> Ask {
     use runtime::Question::{DescribeSessions, ListModels, ListProviders, ReadSettings, UpdateSettings};
-    let of = |kind| Ask { id: id as f64, kind, json: None, revision: None, provider: None, sessions: None };
+    let of = |kind| Ask {
+        id: id as f64,
+        plugin: plugin.clone(),
+        kind,
+        json: None,
+        revision: None,
+        provider: None,
+        sessions: None,
+    };
     match question {
         ReadSettings => of("read-settings"),
         UpdateSettings { json, revision } => Ask { json: Some(json), revision, ..of("update-settings") },

@@ -166,6 +166,14 @@ impl Component {
         self.0.size
     }
 
+    /// Which of the worlds it is of.
+    pub fn world(&self) -> World {
+        match self.0.exports.routes {
+            Some(_) => World::Plugin,
+            None => World::Hooks,
+        }
+    }
+
     /// Whether its code came out of a cache.
     pub fn was_cached(&self) -> bool {
         self.0.was_cached

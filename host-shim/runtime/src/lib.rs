@@ -22,6 +22,7 @@ mod bindings;
 mod bound;
 mod cache;
 mod call;
+mod chain;
 mod clock;
 mod config;
 mod engine;
@@ -42,6 +43,7 @@ pub use call::{
     CallId, Failure, Instant, LineFull, Mode, Outcome, Problem, Refusal, RefusalReason, Route, Settled,
     Started, StreamCall, ToolCall, Verdict, WaitEnded,
 };
+pub use chain::{Asked, Chain};
 pub use clock::boottime_ms;
 pub use config::OnFailure;
 pub use engine::{Component, EngineError, Runtime};

@@ -29,10 +29,10 @@
 //! The table is changed before the component is told that a call has ended, and after it has answered that one may start. So
 //! at any moment in between a successor built from the table knows what the harness knows.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
@@ -117,6 +117,36 @@ pub struct Options {
     pub mode: Mode,
 }
 
+/// As what a plugin is spoken of, and where it may serve.
+#[derive(Clone, Debug)]
+pub(crate) enum Role {
+    /// The one the host itself brings: the limiter, whose paths are its own affair.
+    Own,
+    /// One that somebody added under this name.
+    Added(String),
+}
+
+impl Role {
+    fn subject(&self) -> String {
+        match self {
+            Self::Own => "the limiter".into(),
+            Self::Added(name) => format!("the plugin {name}"),
+        }
+    }
+
+    /// Why it may not serve a path.
+    fn objection(&self, path: &str) -> Option<String> {
+        let Self::Added(name) = self else { return None };
+        let own = format!("/api/{name}/");
+        let is_own = path
+            .strip_prefix(&own)
+            .is_some_and(|rest| !rest.is_empty() && !rest.split('/').any(|part| part == ".."));
+        (!is_own).then(|| {
+            format!("the plugin wants to serve {path:?}; a plugin of this name serves below {own} alone")
+        })
+    }
+}
+
 /// Whether the component decides, or `onFailure` does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
@@ -167,6 +197,7 @@ pub struct Status {
 /// Operations are synchronous. After each, look at [`take_settled`](Self::take_settled) and [`next_tick`](Self::next_tick).
 pub struct Plugin {
     runtime: Runtime,
+    role: Role,
     component: Component,
     limits: Limits,
     config: Config,
@@ -178,7 +209,8 @@ pub struct Plugin {
     retiring: Vec<Instance>,
     table: Table,
     out: Outbox,
-    next_request: RequestId,
+    /// What the host tells its components of itself besides, members of a JSON object.
+    host_facts: Map<String, Value>,
     faults: Faults,
 }
 
@@ -230,11 +262,24 @@ impl Plugin {
         options: Options,
         now: Instant,
     ) -> Result<(Self, Vec<Problem>), StartError> {
+        Self::with_role(runtime, Role::Own, component, options, now)
+    }
+
+    /// The same for one among others.
+    pub(crate) fn with_role(
+        runtime: &Runtime,
+        role: Role,
+        component: Component,
+        options: Options,
+        now: Instant,
+    ) -> Result<(Self, Vec<Problem>), StartError> {
         check_size(&options.config).map_err(|problems| StartError::Config { problems })?;
         let config = Config::new(options.config, options.mode);
-        let Fresh { instance, facts } = Fresh::new(runtime, &component, &options.limits, &config, now)?;
+        let Fresh { instance, facts } =
+            Fresh::new(runtime, &role, &component, &options.limits, &config, now)?;
         let mut plugin = Self {
             runtime: runtime.clone(),
+            role,
             component,
             limits: options.limits,
             config,
@@ -244,7 +289,7 @@ impl Plugin {
             retiring: Vec::new(),
             table: Table::new(),
             out: Outbox::default(),
-            next_request: 1,
+            host_facts: Map::new(),
             faults: Faults::default(),
         };
         plugin.learn(facts);
@@ -265,12 +310,16 @@ impl Plugin {
 
     /// Asks whether a model call may leave for its provider.
     pub fn start_stream(&mut self, call: StreamCall, now: Instant) -> Started {
-        self.start(RestoredCall::Model(bound::stream(call)), now)
+        let id = self.table.mint();
+        let verdict = self.start(id, RestoredCall::Model(bound::stream(call)), now);
+        Started { id, verdict }
     }
 
     /// Asks whether a tool call may run.
     pub fn start_tool(&mut self, call: ToolCall, now: Instant) -> Started {
-        self.start(RestoredCall::Tool(bound::tool(call)), now)
+        let id = self.table.mint();
+        let verdict = self.start(id, RestoredCall::Tool(bound::tool(call)), now);
+        Started { id, verdict }
     }
 
     /// Tells that a call ended, or was given up while it waited. Repeating it, or an unknown id, does nothing.
@@ -344,15 +393,16 @@ impl Plugin {
     /// Hands a request to the component. The answer comes out of [`take_responses`](Self::take_responses), as a rule at once.
     pub fn request(&mut self, request: Request, now: Instant) -> RequestId {
         self.prepare(now);
-        let id = self.next_request;
-        self.next_request += 1;
+        let id = routes::mint();
         if let Some((status, error)) = self.refuses_requests(now) {
             self.out.respond(id, routes::refusal(status, error));
             return id;
         }
         // What the component answers is as of now.
         self.advance(now);
-        let status = self.status().to_json();
+        let mut status = self.host_facts.clone();
+        status.extend(self.status().to_object());
+        let status = Value::Object(status).to_string();
         match &mut self.work {
             Work::Running { instance, .. } => {
                 let opened = instance.open(id, request, status).and_then(|()| instance.turn());
@@ -466,12 +516,55 @@ impl Plugin {
     ///
     /// If the new one cannot be brought to work; the old one goes on.
     pub fn replace(&mut self, component: Component, now: Instant) -> Result<(), StartError> {
+        self.replace_under(component, self.limits.clone(), None, now)
+    }
+
+    /// The same under other limits and, if one is given, another configuration.
+    pub(crate) fn replace_under(
+        &mut self,
+        component: Component,
+        limits: Limits,
+        config: Option<(String, Mode)>,
+        now: Instant,
+    ) -> Result<(), StartError> {
         self.prepare(now);
-        let fresh = Fresh::new(&self.runtime, &component, &self.limits, &self.config, now)?;
+        let is_brought = config.is_some();
+        let config = match config {
+            Some((json, mode)) => {
+                check_size(&json).map_err(|problems| StartError::Config { problems })?;
+                Config::new(json, mode)
+            }
+            None => self.config.clone(),
+        };
+        let fresh = Fresh::new(&self.runtime, &self.role, &component, &limits, &config, now)?;
         self.take_over(fresh, now).inspect_err(|fault| self.recover(fault.clone(), now))?;
         self.component = component;
+        self.limits = limits;
+        self.config = config;
         self.faults.recent.clear();
+        if is_brought {
+            self.refused.clear();
+        }
         Ok(())
+    }
+
+    /// Tells the component of its host, with every request, what the host does not know by itself: members of `host-status`.
+    pub fn tell_of_host(&mut self, facts: Map<String, Value>) {
+        self.host_facts = facts;
+    }
+
+    /// What its instance may use.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Whether a question of its is open.
+    pub(crate) fn has_asked(&mut self, id: AskId) -> bool {
+        self.instances().any(|instance| instance.state().asks.is_open(id))
+    }
+
+    pub(crate) fn component(&self) -> &Component {
+        &self.component
     }
 
     /// Lets everybody who waits proceed, whatever the limits: the plugin is disabled or removed.
@@ -539,11 +632,11 @@ impl Plugin {
 
 /// Calls.
 impl Plugin {
-    fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
+    /// Asks about a call under an id that nothing else of this plugin has had.
+    pub(crate) fn start(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
         self.prepare(now);
-        let id = self.table.mint();
         let mut attempts = ATTEMPTS;
-        let verdict = loop {
+        loop {
             let Work::Running { instance, .. } = &mut self.work else {
                 break self.decide_alone(id, call, now);
             };
@@ -584,8 +677,38 @@ impl Plugin {
                     self.recover(fault, now);
                 }
             }
-        };
-        Started { id, verdict }
+        }
+    }
+
+    /// A call that runs or waits, as it was brought.
+    pub(crate) fn call(&self, id: CallId) -> Option<&RestoredCall> {
+        self.table.call(id)
+    }
+
+    /// Every call that runs or waits, and since when.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, &RestoredCall, Instant)> {
+        self.table.calls()
+    }
+
+    /// Takes over calls that run, which were decided without it.
+    pub(crate) fn adopt(&mut self, calls: BTreeMap<CallId, (RestoredCall, Instant)>, now: Instant) {
+        self.prepare(now);
+        if calls.is_empty() {
+            return;
+        }
+        for (id, (call, since)) in calls {
+            self.table.admit(id, call, since);
+        }
+        self.reseat(now);
+    }
+
+    /// Lets everybody who waits proceed and answers what is open; nothing is brought to it any more.
+    pub(crate) fn dissolve(&mut self, now: Instant) {
+        self.release(|| Ok(()), now);
+        self.bury_failed(now);
+        for mut retiring in mem::take(&mut self.retiring) {
+            self.out.fail_open_requests(retiring.state());
+        }
     }
 
     /// Takes what the component has decided and said.
@@ -628,8 +751,9 @@ impl Plugin {
             code: UNAVAILABLE.into(),
             reason: RefusalReason::Other(why),
             message: format!(
-                "The limiter has failed{because} and `onFailure` is \"closed\": nothing starts until it is back. Set \
-                 `onFailure` to \"open\" to let calls pass without limits meanwhile."
+                "{} has failed{because} and `onFailure` is \"closed\": nothing starts until it is back. Set `onFailure` to \
+                 \"open\" to let calls pass without limits meanwhile.",
+                capitalised(&self.role.subject())
             ),
         }
     }
@@ -708,13 +832,13 @@ impl Plugin {
     }
 
     fn configure_in_place(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
-        Fresh::new(&self.runtime, &self.component, &self.limits, config, now)?;
+        Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, config, now)?;
         let mut attempts = ATTEMPTS;
         loop {
             let Work::Running { instance, .. } = &mut self.work else {
                 return Err(ConfigureError::Fault(self.last_fault()));
             };
-            match Facts::of(instance, config, now) {
+            match Facts::of(instance, &self.role, config, now) {
                 Ok(Ok(facts)) => {
                     self.out.collect(instance.state(), &mut self.table, now);
                     return Ok(facts);
@@ -733,7 +857,7 @@ impl Plugin {
 
     fn configure_by_rebuild(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
         let failed = matches!(self.work, Work::Failed { .. });
-        let fresh = match Fresh::new(&self.runtime, &self.component, &self.limits, config, now) {
+        let fresh = match Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, config, now) {
             Ok(fresh) => fresh,
             Err(error) => {
                 if failed && matches!(error, StartError::Fault(_)) {
@@ -815,8 +939,9 @@ impl Plugin {
         self.out.line(
             Level::Error,
             format!(
-                "the limiter has FAILED more often than maxRestarts ({}) allows within a minute; onFailure is {meaning} until \
-                 it is back, next attempt in {} ms",
+                "{} has FAILED more often than maxRestarts ({}) allows within a minute; onFailure is {meaning} until it is back, \
+                 next attempt in {} ms",
+                self.role.subject(),
                 self.config.max_restarts,
                 retry_at - now
             ),
@@ -839,7 +964,8 @@ impl Plugin {
         self.out.line(
             Level::Warn,
             format!(
-                "the limiter is BACK: limits hold again, {} running calls are counted",
+                "{} is BACK: limits hold again, {} running calls are counted",
+                self.role.subject(),
                 self.table.live()
             ),
         );
@@ -847,11 +973,12 @@ impl Plugin {
 
     /// A new instance of the component in force, under the configuration in force.
     fn rebuild(&mut self, now: Instant) -> Result<(), Fault> {
-        let fresh = match Fresh::new(&self.runtime, &self.component, &self.limits, &self.config, now) {
-            Ok(fresh) => fresh,
-            Err(StartError::Fault(fault)) => return Err(fault),
-            Err(refused @ StartError::Config { .. }) => return Err(Fault::Trap(refused.to_string())),
-        };
+        let fresh =
+            match Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, &self.config, now) {
+                Ok(fresh) => fresh,
+                Err(StartError::Fault(fault)) => return Err(fault),
+                Err(refused @ StartError::Config { .. }) => return Err(Fault::Trap(refused.to_string())),
+            };
         self.take_over(fresh, now)?;
         self.faults.restarts += 1;
         Ok(())
@@ -862,7 +989,7 @@ impl Plugin {
         if matches!(self.work, Work::Failed { .. }) {
             return;
         }
-        let fresh = Fresh::new(&self.runtime, &self.component, &self.limits, &self.config, now);
+        let fresh = Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, &self.config, now);
         let result = match fresh {
             Ok(fresh) => self.take_over(fresh, now),
             Err(error) => Err(Fault::Trap(error.to_string())),
@@ -936,13 +1063,14 @@ impl Plugin {
 impl Fresh {
     fn new(
         runtime: &Runtime,
+        role: &Role,
         component: &Component,
         limits: &Limits,
         config: &Config,
         now: Instant,
     ) -> Result<Self, StartError> {
         let mut instance = Box::new(Instance::new(runtime, component, limits)?);
-        match Facts::of(&mut instance, config, now)? {
+        match Facts::of(&mut instance, role, config, now)? {
             Ok(facts) => Ok(Self { instance, facts }),
             Err(problems) => Err(StartError::Config { problems }),
         }
@@ -953,6 +1081,7 @@ impl Facts {
     /// Configures an instance and asks what follows from it. The inner error is its refusal.
     fn of(
         instance: &mut Instance,
+        role: &Role,
         config: &Config,
         now: Instant,
     ) -> Result<Result<Self, Vec<Problem>>, Fault> {
@@ -964,7 +1093,11 @@ impl Facts {
         for scope in &pooled {
             instance.capacity(scope, u32::MAX, None, now)?;
         }
-        Ok(Ok(Self { problems, tools: instance.tools()?, paths: instance.paths()?, pooled }))
+        let paths = instance.paths()?;
+        if let Some(objection) = paths.iter().find_map(|path| role.objection(path)) {
+            return Ok(Err(vec![whole_text(objection)]));
+        }
+        Ok(Ok(Self { problems, tools: instance.tools()?, paths, pooled }))
     }
 }
 
@@ -1001,22 +1134,27 @@ impl Faults {
 
 impl Status {
     /// What a component is told of its host, and whoever asks for stats.
-    pub fn to_json(&self) -> String {
-        let problems: Vec<_> =
-            self.problems.iter().map(|p| json!({ "path": p.path, "message": p.message })).collect();
-        json!({
-            "state": self.state.as_str(),
-            "policy": self.policy.as_str(),
-            "restarts": self.restarts,
-            "lastError": self.last_error,
-            "component": self.sha256,
-            "live": self.live,
-            "waiting": self.waiting,
-            "memoryBytes": self.memory_bytes,
-            "problems": problems,
-        })
-        .to_string()
+    pub fn to_object(&self) -> Map<String, Value> {
+        let problem = |p: &Problem| json!({ "path": p.path, "message": p.message });
+        let members = [
+            ("state", json!(self.state.as_str())),
+            ("policy", json!(self.policy.as_str())),
+            ("restarts", json!(self.restarts)),
+            ("lastError", json!(self.last_error)),
+            ("component", json!(self.sha256)),
+            ("live", json!(self.live)),
+            ("waiting", json!(self.waiting)),
+            ("memoryBytes", json!(self.memory_bytes)),
+            ("problems", self.problems.iter().map(problem).collect()),
+        ];
+        members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
+}
+
+/// A sentence's first word in capitals.
+fn capitalised(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The refusal of a call that the component would have kept waiting for longer than it may.

@@ -3,6 +3,8 @@
 //! `handle` is the one export that may wait. It runs as a task of the store, beside which hooks go on as ever, and moves only
 //! inside a turn. When the store dies its tasks die silently, so whoever opened a request answers for it.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use wasmtime::component::{Accessor, AccessorTask, TypedFunc};
 
 use crate::bindings::exports::dsh::plugin::routes;
@@ -10,8 +12,14 @@ use crate::host::State;
 
 pub use routes::Response;
 
-/// Names a request until its response has been taken.
+/// Names a request; never used twice in the life of the process.
 pub type RequestId = u64;
+
+/// A name for a request.
+pub(crate) fn mint() -> RequestId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Relaxed)
+}
 
 /// A request to one of the plugin's [paths](crate::Plugin::paths).
 #[derive(Clone, Debug, Default)]

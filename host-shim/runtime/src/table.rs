@@ -18,8 +18,8 @@ use crate::{CallId, Instant, Outcome};
 pub(crate) struct Table {
     next: CallId,
     calls: BTreeMap<CallId, Entry>,
-    /// Those of them that wait.
-    waiting: BTreeSet<CallId>,
+    /// Those of them that wait, and since when.
+    waiting: BTreeSet<(Instant, CallId)>,
     /// Live calls whose `finish` has not come.
     live: usize,
     /// Spawns a successor would have to be told about.
@@ -92,10 +92,8 @@ impl Table {
 
     /// The call that has waited longest, since when, and its hook.
     pub(crate) fn waiting_longest(&self) -> Option<(CallId, Instant, Hook)> {
-        // Ids rise with the time of their minting.
-        let id = *self.waiting.first()?;
-        let Entry { call, stage: Stage::Waiting { since, .. } } = self.calls.get(&id)? else { return None };
-        Some((id, *since, Hook::of(call)))
+        let &(since, id) = self.waiting.first()?;
+        Some((id, since, Hook::of(&self.calls.get(&id)?.call)))
     }
 
     pub(crate) fn live(&self) -> usize {
@@ -119,7 +117,7 @@ impl Table {
     }
 
     pub(crate) fn enqueue(&mut self, id: CallId, call: RestoredCall, seniority: u64, now: Instant) {
-        self.waiting.insert(id);
+        self.waiting.insert((now, id));
         self.calls.insert(id, Entry { call, stage: Stage::Waiting { since: now, seniority } });
     }
 
@@ -145,10 +143,8 @@ impl Table {
     /// A wait ended in the component. Whether anybody was waiting under this id.
     pub(crate) fn settle(&mut self, id: CallId, admitted: bool, now: Instant) -> bool {
         let Some(entry) = self.calls.get_mut(&id) else { return false };
-        if !matches!(entry.stage, Stage::Waiting { .. }) {
-            return false;
-        }
-        self.waiting.remove(&id);
+        let Stage::Waiting { since, .. } = entry.stage else { return false };
+        self.waiting.remove(&(since, id));
         if admitted {
             entry.stage = Stage::Live { since: now };
             self.live += 1;
@@ -165,8 +161,8 @@ impl Table {
         let entry = self.calls.get_mut(&id)?;
         let hook = Hook::of(&entry.call);
         match &mut entry.stage {
-            Stage::Waiting { .. } => {
-                self.waiting.remove(&id);
+            &mut Stage::Waiting { since, .. } => {
+                self.waiting.remove(&(since, id));
             }
             &mut Stage::Live { since } if hook == Hook::Tool => {
                 self.live -= 1;
@@ -204,7 +200,7 @@ impl Table {
         let mut line: Vec<(u64, CallId)> = self
             .waiting
             .iter()
-            .filter_map(|id| match self.calls.get(id)?.stage {
+            .filter_map(|(_, id)| match self.calls.get(id)?.stage {
                 Stage::Waiting { seniority, .. } => Some((seniority, *id)),
                 _ => None,
             })
@@ -220,6 +216,20 @@ impl Table {
             .filter(|(_, entry)| matches!(entry.stage, Stage::Live { .. } | Stage::Ended { .. }))
             .map(|(&id, _)| id)
             .collect()
+    }
+
+    /// A call that runs or waits, as it was brought.
+    pub(crate) fn call(&self, id: CallId) -> Option<&RestoredCall> {
+        let entry = self.calls.get(&id)?;
+        matches!(entry.stage, Stage::Live { .. } | Stage::Waiting { .. }).then_some(&entry.call)
+    }
+
+    /// Every call that runs or waits, and since when.
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (CallId, &RestoredCall, Instant)> {
+        self.calls.iter().filter_map(|(&id, Entry { call, stage })| match stage {
+            Stage::Live { since } | Stage::Waiting { since, .. } => Some((id, call, *since)),
+            Stage::Parent | Stage::Ended { .. } => None,
+        })
     }
 
     /// A running call as a successor is told of it; none if it has ended meanwhile.
@@ -334,6 +344,15 @@ mod tests {
             table.enqueue(id, stream(), seniority, 0);
         }
         assert_eq!(table.line(), [2, 3, 1]);
+    }
+
+    #[test]
+    fn who_has_waited_longest_is_not_always_who_was_minted_first() {
+        let mut table = Table::new();
+        let (elsewhere, here) = (table.mint(), table.mint());
+        table.enqueue(here, stream(), here, 10);
+        table.enqueue(elsewhere, stream(), elsewhere, 20);
+        assert_eq!(table.waiting_longest(), Some((here, 10, Hook::Stream)));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod budget;
 mod cache;
 mod carry;
+mod chain;
 mod faults;
 mod files;
 mod gate;

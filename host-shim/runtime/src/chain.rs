@@ -1,0 +1,458 @@
+//! Several plugins that all must admit.
+//!
+//! # Order
+//!
+//! A call is brought to one plugin after the other. Where one makes it wait, the later ones are not asked before that wait
+//! ends; where one refuses it, those that had admitted it are told that it was cancelled. So whoever comes last decides about
+//! calls that nothing else holds back any more, and that is where seats belong: a seat that is held while an earlier plugin
+//! still makes the call wait is a seat that nobody uses. Hence plugins of the world `hooks` come first, in the order of their
+//! names, then those of the world `plugin`, which may draw seats from pools, and last the host's own.
+//!
+//! # Identity
+//!
+//! The chain mints the ids, and every plugin knows a call by the same one. An id is the number of the call's arrival, so who has
+//! waited at an earlier plugin comes to a later one with the seniority it arrived with.
+//!
+//! # Change
+//!
+//! Plugins are added, replaced and removed while calls run and wait. One that is added is told of every call that is past its
+//! place, as running: it did not admit them, but it has to count them. Where one is removed, those that it kept waiting go
+//! on to the next. The host's own plugin is always there.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use serde_json::{Map, Value, json};
+
+use crate::ask::{Answer, Ask, AskId};
+use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::log::LogLine;
+use crate::plugin::Role;
+use crate::routes::{Request, RequestId, Response};
+use crate::{
+    CallId, Component, ConfigureError, Instant, Limits, Mode, Options, Outcome, Plugin, Problem, Refusal,
+    Runtime, Settled, StartError, Started, Status, StreamCall, ToolCall, Verdict, World, bound,
+};
+
+/// Several plugins at work for the same calls. It may be sent, not shared: it lives where the calls are.
+///
+/// Used like one [`Plugin`]: operations are synchronous, and after each there may be something to [take](Self::take_settled) and
+/// another [`next_tick`](Self::next_tick).
+pub struct Chain {
+    runtime: Runtime,
+    /// Never empty; the host's own is the last.
+    links: Vec<Link>,
+    next: CallId,
+    settled: Vec<Settled>,
+    /// Of plugins that have gone.
+    log: Vec<LogLine>,
+    responses: Vec<(RequestId, Response)>,
+    facts: Map<String, Value>,
+}
+
+struct Link {
+    name: String,
+    plugin: Plugin,
+}
+
+/// A question of one of the plugins.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Whose.
+    pub plugin: String,
+    /// What.
+    pub ask: Ask,
+}
+
+impl Chain {
+    /// A chain of one, the host's own plugin, which stays its last. The problems are those of [`Mode::Lenient`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plugin::new`].
+    pub fn new(
+        runtime: &Runtime,
+        name: impl Into<String>,
+        component: Component,
+        options: Options,
+        now: Instant,
+    ) -> Result<(Self, Vec<Problem>), StartError> {
+        let (plugin, problems) = Plugin::new(runtime, component, options, now)?;
+        let chain = Self {
+            runtime: runtime.clone(),
+            links: vec![Link { name: name.into(), plugin }],
+            next: 1,
+            settled: Vec::new(),
+            log: Vec::new(),
+            responses: Vec::new(),
+            facts: Map::new(),
+        };
+        Ok((chain, problems))
+    }
+
+    /// Puts a component to work under a name. Where there is one of that name it takes its place, and what it counted and kept
+    /// waiting carries over; without a configuration the one in force stays, or `{}` is. Gives the problems of
+    /// [`Mode::Lenient`].
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be brought to work, refuses its configuration, or wants to serve paths that lie outside `/api/<name>/`.
+    /// Then everything is as it was.
+    pub fn put(
+        &mut self,
+        name: &str,
+        component: Component,
+        limits: Limits,
+        config: Option<(String, Mode)>,
+        now: Instant,
+    ) -> Result<Vec<Problem>, StartError> {
+        let changed = match self.at(name) {
+            Some(at) => self.replace_at(at, component, limits, config, now),
+            None => self.insert(name, component, limits, config, now),
+        };
+        self.settle(now);
+        changed
+    }
+
+    fn replace_at(
+        &mut self,
+        at: usize,
+        component: Component,
+        limits: Limits,
+        config: Option<(String, Mode)>,
+        now: Instant,
+    ) -> Result<Vec<Problem>, StartError> {
+        let world = component.world();
+        self.links[at].plugin.replace_under(component, limits, config, now)?;
+        let problems = self.links[at].plugin.status().problems;
+        // One of the other world may have another place.
+        if at + 1 < self.links.len() {
+            let link = self.links.remove(at);
+            let place = self.place_of(&link.name, world);
+            self.links.insert(place, link);
+        }
+        Ok(problems)
+    }
+
+    fn insert(
+        &mut self,
+        name: &str,
+        component: Component,
+        limits: Limits,
+        config: Option<(String, Mode)>,
+        now: Instant,
+    ) -> Result<Vec<Problem>, StartError> {
+        let place = self.place_of(name, component.world());
+        let role = Role::Added(name.to_owned());
+        let (config, mode) = config.unwrap_or_else(|| ("{}".into(), Mode::Strict));
+        let options = Options { limits, config, mode };
+        let (mut plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        let mut passed = BTreeMap::new();
+        for link in &self.links[place..] {
+            for (id, call, since) in link.plugin.calls() {
+                passed.entry(id).or_insert_with(|| (call.clone(), since));
+            }
+        }
+        plugin.adopt(passed, now);
+        self.links.insert(place, Link { name: name.to_owned(), plugin });
+        Ok(problems)
+    }
+
+    /// Takes a plugin out. Whoever waits for it goes on to the next; requests that are open there get 503. The host's own, and
+    /// a name that nobody has, are left alone.
+    pub fn remove(&mut self, name: &str, now: Instant) {
+        let Some(at) = self.at(name).filter(|&at| at + 1 < self.links.len()) else { return };
+        self.links[at].plugin.dissolve(now);
+        self.settle(now);
+        let Link { name, mut plugin } = self.links.remove(at);
+        self.log.extend(lines_of(&name, &mut plugin));
+        self.responses.extend(plugin.take_responses());
+    }
+
+    /// Replaces the component of a plugin and nothing else about it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plugin::replace`]; also if there is no plugin of that name.
+    pub fn replace(&mut self, name: &str, component: Component, now: Instant) -> Result<(), StartError> {
+        let at = self.at(name).ok_or_else(|| unknown(name))?;
+        let limits = self.links[at].plugin.limits().clone();
+        self.put(name, component, limits, None, now).map(drop)
+    }
+
+    /// [`Plugin::configure`] of one of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Plugin::configure`]; also if there is no plugin of that name.
+    pub fn configure(
+        &mut self,
+        name: &str,
+        json: &str,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Vec<Problem>, ConfigureError> {
+        let at = self.at(name).ok_or_else(|| unknown(name))?;
+        let problems = self.links[at].plugin.configure(json, mode, now);
+        self.settle(now);
+        problems
+    }
+
+    /// Their names, in the order in which they are asked.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.links.iter().map(|link| link.name.as_str())
+    }
+
+    /// One of them, to be looked at.
+    pub fn plugin(&self, name: &str) -> Option<&Plugin> {
+        Some(&self.links[self.at(name)?].plugin)
+    }
+
+    /// How the host's own plugin is doing.
+    pub fn status(&self) -> Status {
+        self.own().status()
+    }
+
+    /// The tools to bring to [`start_tool`](Self::start_tool), of all of them. May change with everything that changes the chain.
+    pub fn tools(&self) -> Vec<String> {
+        let mut tools: Vec<String> =
+            self.links.iter().flat_map(|link| link.plugin.tools().iter().cloned()).collect();
+        tools.sort_unstable();
+        tools.dedup();
+        tools
+    }
+
+    /// The paths to bring to [`request`](Self::request), of all of them.
+    pub fn paths(&self) -> Vec<String> {
+        self.links.iter().flat_map(|link| link.plugin.paths().iter().cloned()).collect()
+    }
+
+    /// Asks whether a model call may leave for its provider.
+    pub fn start_stream(&mut self, call: StreamCall, now: Instant) -> Started {
+        self.start(RestoredCall::Model(bound::stream(call)), now)
+    }
+
+    /// Asks whether a tool call may run.
+    pub fn start_tool(&mut self, call: ToolCall, now: Instant) -> Started {
+        self.start(RestoredCall::Tool(bound::tool(call)), now)
+    }
+
+    fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
+        let id = self.next;
+        self.next += 1;
+        let verdict = self.ask(0, id, call, now);
+        self.settle(now);
+        Started { id, verdict }
+    }
+
+    /// Asks the plugins from this one on.
+    fn ask(&mut self, from: usize, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+        let last = self.links.len() - 1;
+        for at in from..last {
+            if !self.links[at].wants(&call) || (from > 0 && self.links[at].plugin.call(id).is_some()) {
+                continue;
+            }
+            match self.links[at].plugin.start(id, call.clone(), now) {
+                Verdict::Admit => {}
+                Verdict::Deny(refusal) => return self.deny(at, id, refusal, now),
+                wait @ Verdict::Wait { .. } => return wait,
+            }
+        }
+        if from > last || !self.links[last].wants(&call) {
+            return Verdict::Admit;
+        }
+        match self.links[last].plugin.start(id, call, now) {
+            Verdict::Deny(refusal) => self.deny(last, id, refusal, now),
+            verdict => verdict,
+        }
+    }
+
+    /// One of them has refused a call: those before it are told that it does not come.
+    fn deny(&mut self, at: usize, id: CallId, refusal: Refusal, now: Instant) -> Verdict {
+        for link in &mut self.links[..at] {
+            link.plugin.finish(id, Outcome::Cancelled, now);
+        }
+        Verdict::Deny(refusal)
+    }
+
+    /// Tells that a call ended, or was given up while it waited. Repeating it, or an unknown id, does nothing.
+    pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
+        let last = self.links.len() - 1;
+        for link in &mut self.links[..last] {
+            link.plugin.finish(id, outcome.clone(), now);
+        }
+        self.links[last].plugin.finish(id, outcome, now);
+        self.settle(now);
+    }
+
+    /// Brings those whose wait ended at one plugin to the next, until nobody moves.
+    fn settle(&mut self, now: Instant) {
+        let last = self.links.len() - 1;
+        loop {
+            let mut quiet = true;
+            for at in 0..=last {
+                for Settled { id, result } in self.links[at].plugin.take_settled() {
+                    quiet = false;
+                    let result = match result {
+                        Ok(()) if at == last => Ok(()),
+                        Ok(()) => {
+                            // Whoever has been given up meanwhile is nobody's any more.
+                            let Some(call) = self.links[at].plugin.call(id).cloned() else { continue };
+                            match self.ask(at + 1, id, call, now) {
+                                Verdict::Admit => Ok(()),
+                                Verdict::Wait { .. } => continue,
+                                Verdict::Deny(refusal) => Err(refusal),
+                            }
+                        }
+                        Err(refusal) => {
+                            self.deny(at, id, refusal.clone(), now);
+                            Err(refusal)
+                        }
+                    };
+                    self.settled.push(Settled { id, result });
+                }
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
+    pub fn tick(&mut self, now: Instant) {
+        for link in &mut self.links {
+            link.plugin.tick(now);
+        }
+        self.settle(now);
+    }
+
+    /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
+    pub fn next_tick(&self) -> Option<Instant> {
+        self.links.iter().filter_map(|link| link.plugin.next_tick()).min()
+    }
+
+    /// The waits that ended since the last time: every waiting id exactly once, never one that was finished.
+    pub fn take_settled(&mut self) -> Vec<Settled> {
+        mem::take(&mut self.settled)
+    }
+
+    /// What was logged since the last time; lines of a plugin that is not the host's own begin with its name.
+    pub fn take_log(&mut self) -> Vec<LogLine> {
+        let mut log = mem::take(&mut self.log);
+        let last = self.links.len() - 1;
+        for link in &mut self.links[..last] {
+            log.extend(lines_of(&link.name, &mut link.plugin));
+        }
+        log.append(&mut self.links[last].plugin.take_log());
+        log
+    }
+
+    /// Hands a request to the plugin whose path it is. The answer comes out of [`take_responses`](Self::take_responses), as a rule
+    /// at once.
+    pub fn request(&mut self, request: Request, now: Instant) -> RequestId {
+        let last = self.links.len() - 1;
+        let serves = |link: &Link| link.plugin.paths().contains(&request.path);
+        let at = self.links.iter().rposition(serves).unwrap_or(last);
+        let mut facts = self.facts.clone();
+        if at == last {
+            facts.insert("plugins".into(), self.describe());
+        }
+        let plugin = &mut self.links[at].plugin;
+        plugin.tell_of_host(facts);
+        let id = plugin.request(request, now);
+        self.settle(now);
+        id
+    }
+
+    /// The plugins beside the host's own, for whoever looks.
+    fn describe(&self) -> Value {
+        let added = &self.links[..self.links.len() - 1];
+        added
+            .iter()
+            .map(|Link { name, plugin }| {
+                let mut told = plugin.status().to_object();
+                told.insert("name".into(), json!(name));
+                Value::Object(told)
+            })
+            .collect()
+    }
+
+    /// What the host's own plugin is told of its host, with every request: members of `host-status`.
+    pub fn tell_of_host(&mut self, facts: Map<String, Value>) {
+        self.facts = facts;
+    }
+
+    /// The answers since the last time, to each request exactly once.
+    pub fn take_responses(&mut self) -> Vec<(RequestId, Response)> {
+        let mut responses = mem::take(&mut self.responses);
+        responses.extend(self.links.iter_mut().flat_map(|link| link.plugin.take_responses()));
+        responses
+    }
+
+    /// What the plugins ask of the harness since the last time. Each is to be [answered](Self::answer).
+    pub fn take_asks(&mut self) -> Vec<Asked> {
+        let ask_of = |link: &mut Link| {
+            let plugin = link.name.clone();
+            link.plugin.take_asks().into_iter().map(move |ask| Asked { plugin: plugin.clone(), ask })
+        };
+        self.links.iter_mut().flat_map(ask_of).collect()
+    }
+
+    /// [`Plugin::answer`] of the one that asked.
+    pub fn answer(&mut self, id: AskId, answer: Answer, now: Instant) {
+        let Some(at) = (0..self.links.len()).find(|&at| self.links[at].plugin.has_asked(id)) else { return };
+        self.links[at].plugin.answer(id, answer, now);
+        self.settle(now);
+    }
+
+    /// Whether there is anything to take by [`take_asks`](Self::take_asks) or [`take_responses`](Self::take_responses).
+    pub fn has_answers(&mut self) -> bool {
+        !self.responses.is_empty() || self.links.iter_mut().any(|link| link.plugin.has_answers())
+    }
+
+    /// Lets open requests go on. There is nothing to do while none is open.
+    pub fn turn(&mut self, now: Instant) {
+        for link in &mut self.links {
+            link.plugin.turn(now);
+        }
+        self.settle(now);
+    }
+
+    fn own(&self) -> &Plugin {
+        &self.links[self.links.len() - 1].plugin
+    }
+
+    fn at(&self, name: &str) -> Option<usize> {
+        self.links.iter().position(|link| link.name == name)
+    }
+
+    /// Where a plugin that is not the host's own belongs.
+    fn place_of(&self, name: &str, world: World) -> usize {
+        let rank = |name: &str, world: World| (world == World::Plugin, name.to_owned());
+        let new = rank(name, world);
+        let added = &self.links[..self.links.len() - 1];
+        added.partition_point(|link| rank(&link.name, link.plugin.component().world()) < new)
+    }
+}
+
+impl Link {
+    /// Whether its plugin is asked about such a call.
+    fn wants(&self, call: &RestoredCall) -> bool {
+        match call {
+            RestoredCall::Model(_) => true,
+            RestoredCall::Tool(call) => self.plugin.tools().contains(&call.tool),
+        }
+    }
+}
+
+fn lines_of(name: &str, plugin: &mut Plugin) -> impl Iterator<Item = LogLine> {
+    plugin
+        .take_log()
+        .into_iter()
+        .map(move |line| LogLine { message: format!("{name}: {}", line.message), ..line })
+}
+
+fn unknown(name: &str) -> StartError {
+    let message = format!("no plugin is called {name}");
+    StartError::Config { problems: vec![Problem { path: String::new(), message }] }
+}

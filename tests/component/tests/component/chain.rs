@@ -1,0 +1,291 @@
+//! Several plugins that all must admit: a budget of calls a minute, and after it the limiter.
+
+use component_tests::{
+    ROUTE, budget, chaos, denied, is_admitted, is_waiting, release, runtime, spawn, stream,
+};
+use gen_limit_runtime::{
+    CallId, Chain, Component, Instant, Limits, Mode, Options, Outcome, Request, Started, State, StreamCall,
+};
+
+const MINUTE: u64 = 60_000;
+const OWN: &str = "gen-limit";
+
+/// A chain and the clock of its host.
+struct World {
+    chain: Chain,
+    now: Instant,
+}
+
+impl World {
+    /// The limiter alone, with so many seats on the usual route.
+    fn new(max: u32) -> Self {
+        let options = Options { limits: Limits::default(), config: limit(max), mode: Mode::Strict };
+        let (chain, _) = Chain::new(runtime(), OWN, release(), options, 1_000).expect("a chain");
+        Self { chain, now: 1_000 }
+    }
+
+    fn put(&mut self, name: &str, component: Component, config: &str) {
+        let config = Some((config.to_owned(), Mode::Strict));
+        self.chain.put(name, component, Limits::default(), config, self.now).expect("a plugin");
+    }
+
+    fn budget(&mut self, name: &str, per_minute: u32) {
+        self.put(name, budget(), &format!(r#"{{"perMinute":{per_minute},"maxWaitMs":600000}}"#));
+    }
+
+    fn stream(&mut self, session: &str) -> Started {
+        self.chain.start_stream(stream(session), self.now)
+    }
+
+    fn end(&mut self, id: CallId) {
+        self.chain.finish(id, Outcome::Completed, self.now);
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.chain.tick(self.now);
+    }
+
+    fn admitted(&mut self) -> Vec<CallId> {
+        let settled = self.chain.take_settled().into_iter();
+        settled.map(|settled| settled.result.map(|()| settled.id).expect("nobody is refused")).collect()
+    }
+
+    /// Calls that run and that wait, as each plugin counts them.
+    fn counts(&self, name: &str) -> (usize, usize) {
+        let status = self.chain.plugin(name).expect("a plugin of that name").status();
+        (status.live, status.waiting)
+    }
+}
+
+fn limit(max: u32) -> String {
+    format!(r#"{{"limits":[{{"provider":"{}","model":"{}","max":{max}}}]}}"#, ROUTE.0, ROUTE.1)
+}
+
+#[test]
+fn plugins_are_asked_in_the_order_of_their_names_and_whoever_may_hold_seats_comes_last() {
+    let mut world = World::new(1);
+    world.budget("zebra", 1);
+    // The name its paths are below.
+    world.put("dsh-gen-limit", release(), "{}");
+    world.budget("mole", 1);
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), ["mole", "zebra", "dsh-gen-limit", OWN]);
+}
+
+#[test]
+fn all_must_admit() {
+    let mut world = World::new(1);
+    world.budget("budget", 2);
+    let first = world.stream("a");
+    assert!(is_admitted(&first));
+    // The budget has one more, the limiter has no seat.
+    let second = world.stream("b");
+    assert!(is_waiting(&second));
+    assert_eq!((world.counts("budget"), world.counts(OWN)), ((2, 0), (1, 1)));
+    world.end(first.id);
+    assert_eq!(world.admitted(), [second.id]);
+    // Now it is the budget that has none, while the limiter would have.
+    world.end(second.id);
+    let third = world.stream("c");
+    assert!(is_waiting(&third));
+    assert_eq!(world.counts(OWN), (0, 0), "an earlier wait delays the question: no seat is held meanwhile");
+    world.pass(MINUTE);
+    assert_eq!(world.admitted(), [third.id]);
+    assert_eq!(world.counts(OWN), (1, 0));
+}
+
+#[test]
+fn what_an_earlier_one_admitted_is_over_when_a_later_one_refuses() {
+    let mut world = World::new(1);
+    world.budget("budget", 100);
+    let config = limit(1).replacen('{', r#"{"maxQueued":0,"#, 1);
+    world.chain.configure(OWN, &config, Mode::Strict, world.now).expect("valid");
+    assert!(is_admitted(&world.stream("a")));
+    assert_eq!(denied(&world.stream("b")).code, "GEN_CAPACITY_EXCEEDED");
+    assert_eq!(world.counts("budget"), (1, 0));
+}
+
+#[test]
+fn a_wait_that_a_later_one_refuses_is_refused_to_the_caller_and_over_everywhere() {
+    let mut world = World::new(1);
+    world.budget("budget", 1);
+    let config = limit(1).replacen('{', r#"{"maxQueued":0,"#, 1);
+    world.chain.configure(OWN, &config, Mode::Strict, world.now).expect("valid");
+    assert!(is_admitted(&world.stream("a")));
+    let second = world.stream("b");
+    assert!(is_waiting(&second));
+    world.pass(MINUTE);
+    let [settled] = &world.chain.take_settled()[..] else { panic!("one wait ended") };
+    let refusal = settled.result.as_ref().expect_err("the line is closed");
+    assert_eq!((settled.id, refusal.code.as_str()), (second.id, "GEN_CAPACITY_EXCEEDED"));
+    assert_eq!((world.counts("budget"), world.counts(OWN)), ((1, 0), (1, 0)));
+}
+
+#[test]
+fn who_has_waited_earlier_is_older_than_who_came_later() {
+    let mut world = World::new(1);
+    world.budget("budget", 1);
+    let running = world.stream("a");
+    let patient = world.stream("b");
+    assert!(is_waiting(&patient));
+    // Without the budget's word a newer call stands in the limiter's line first.
+    world.chain.remove("budget", world.now);
+    let late = world.stream("c");
+    assert!(is_waiting(&late));
+    world.end(running.id);
+    assert_eq!(world.admitted(), [patient.id]);
+}
+
+#[test]
+fn who_gives_up_is_over_wherever_it_stands() {
+    let mut world = World::new(1);
+    world.budget("budget", 2);
+    let [running, seatless, budgetless] = ["a", "b", "c"].map(|session| world.stream(session).id);
+    for id in [budgetless, seatless, running] {
+        world.chain.finish(id, Outcome::Cancelled, world.now);
+        world.chain.finish(id, Outcome::Cancelled, world.now);
+    }
+    world.pass(MINUTE);
+    assert!(world.admitted().is_empty());
+    assert_eq!((world.counts("budget"), world.counts(OWN)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn one_that_is_added_knows_who_is_past_its_place() {
+    let mut world = World::new(1);
+    let (running, waiting) = (world.stream("a"), world.stream("b"));
+    world.budget("budget", 2);
+    assert_eq!(world.counts("budget"), (2, 0), "one that runs, one that waits behind it");
+    assert!(is_waiting(&world.stream("c")));
+    assert_eq!(world.counts("budget"), (2, 1));
+    world.end(running.id);
+    assert_eq!(world.admitted(), [waiting.id]);
+    world.end(waiting.id);
+    assert_eq!(world.counts("budget"), (0, 1));
+}
+
+#[test]
+fn one_that_is_replaced_keeps_who_runs_and_who_waits() {
+    let mut world = World::new(4);
+    world.budget("budget", 1);
+    let running = world.stream("a");
+    let waiting = ["b", "c"].map(|session| world.stream(session).id);
+    world.budget("budget", 3);
+    world.pass(0);
+    assert_eq!(world.admitted(), waiting);
+    assert_eq!(world.counts(OWN), (3, 0));
+    world.chain.replace("budget", budget(), world.now).expect("the same again");
+    assert_eq!(world.counts("budget"), (3, 0));
+    world.end(running.id);
+    assert_eq!(world.counts("budget"), (2, 0));
+}
+
+#[test]
+fn the_host_s_own_is_replaced_under_its_configuration_and_is_never_removed() {
+    let mut world = World::new(1);
+    let (running, waiting) = (world.stream("a"), world.stream("b"));
+    world.chain.replace(OWN, chaos(), world.now).expect("another build");
+    assert_eq!(world.chain.status().sha256, chaos().sha256());
+    assert!(is_waiting(&world.stream("c")));
+    world.chain.remove(OWN, world.now);
+    assert_eq!(world.counts(OWN), (1, 2));
+    world.end(running.id);
+    assert_eq!(world.admitted(), [waiting.id]);
+}
+
+#[test]
+fn where_one_is_removed_those_it_kept_waiting_go_on_to_the_next() {
+    let mut world = World::new(2);
+    world.budget("budget", 1);
+    let running = world.stream("a");
+    let waiting = ["b", "c"].map(|session| world.stream(session).id);
+    world.chain.remove("budget", world.now);
+    assert_eq!(world.admitted(), [waiting[0]], "the limiter has one seat more");
+    assert_eq!(world.counts(OWN), (2, 1));
+    world.end(running.id);
+    assert_eq!(world.admitted(), [waiting[1]]);
+    world.chain.remove("budget", world.now);
+}
+
+#[test]
+fn one_that_cannot_be_brought_to_work_changes_nothing() {
+    let mut world = World::new(1);
+    world.budget("budget", 1);
+    let running = world.stream("a");
+    let waiting = world.stream("b");
+    let wrong = Some((r#"{"perMinute":"ten"}"#.to_owned(), Mode::Strict));
+    for name in ["budget", "another"] {
+        let limits = Limits::default();
+        let error = world.chain.put(name, budget(), limits, wrong.clone(), world.now).expect_err("refused");
+        assert!(error.to_string().contains("perMinute"), "{error}");
+    }
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), ["budget", OWN]);
+    world.end(running.id);
+    world.pass(MINUTE);
+    assert_eq!(world.admitted(), [waiting.id]);
+}
+
+#[test]
+fn one_may_serve_below_its_own_name_alone() {
+    let mut world = World::new(1);
+    let config = Some(("{}".to_owned(), Mode::Strict));
+    let error = world
+        .chain
+        .put("another", release(), Limits::default(), config.clone(), world.now)
+        .expect_err("its paths are another's");
+    let words = error.to_string();
+    assert!(words.contains("/api/dsh-gen-limit/") && words.contains("/api/another/"), "{words}");
+    world.chain.put("dsh-gen-limit", release(), Limits::default(), config, world.now).expect("its own");
+}
+
+#[test]
+fn the_fault_of_one_is_no_other_s() {
+    let mut world = World::new(1);
+    world.put("dsh-gen-limit", chaos(), r#"{"maxRestarts":0}"#);
+    let order = |what: &str| StreamCall { extra: vec![("chaos".into(), what.into())], ..stream("x") };
+    let first = world.chain.start_stream(order("trap"), world.now);
+    let state = |world: &World, name| world.chain.plugin(name).expect("there").status().state;
+    assert!(is_admitted(&first), "what its policy says");
+    assert_eq!((state(&world, "dsh-gen-limit"), state(&world, OWN)), (State::FailedOpen, State::Running));
+    let second = world.stream("b");
+    assert!(is_waiting(&second), "the limiter holds all the same");
+    world.end(first.id);
+    assert_eq!(world.admitted(), [second.id]);
+    let lines = world.chain.take_log();
+    assert!(
+        lines.iter().any(|line| line.message.contains("the plugin dsh-gen-limit has FAILED")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_spawn_is_brought_to_those_alone_that_pace_such_tools() {
+    let mut world = World::new(1);
+    world.budget("budget", 1);
+    assert_eq!(world.chain.tools(), ["subagent", "subagent_fork"]);
+    let spawns = [1, 2].map(|_| world.chain.start_tool(spawn("root"), world.now));
+    assert!(is_admitted(&spawns[0]) && is_waiting(&spawns[1]));
+    assert_eq!(world.counts("budget"), (0, 0));
+}
+
+#[test]
+fn stats_tell_of_the_others_and_of_what_the_host_knows() {
+    let mut world = World::new(1);
+    world.budget("budget", 1);
+    world.stream("a");
+    let facts = serde_json::json!({ "tenants": ["x"] });
+    world.chain.tell_of_host(facts.as_object().expect("an object").clone());
+    let request = Request {
+        method: "GET".into(),
+        path: "/api/dsh-gen-limit/stats".into(),
+        query: "describe=false".into(),
+        ..Request::default()
+    };
+    let id = world.chain.request(request, world.now);
+    let [(answered, response)] = &world.chain.take_responses()[..] else { panic!("one answer") };
+    let stats: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+    assert_eq!(*answered, id);
+    assert_eq!(stats["host"]["tenants"][0], "x");
+    assert_eq!(stats["host"]["plugins"][0]["name"], "budget");
+    assert_eq!(stats["host"]["plugins"][0]["live"], 1);
+}
