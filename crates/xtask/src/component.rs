@@ -69,6 +69,41 @@ pub fn build_all(root: &Path) -> anyhow::Result<()> {
         .try_for_each(|variant| build(root, variant).map(drop))
 }
 
+/// Builds the plugin of somebody else's crate and checks it against `wit/`; gives the path of the `.wasm`, beside its manifest.
+pub fn build_foreign(root: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+    let folder = folder.canonicalize().with_context(|| format!("{}", folder.display()))?;
+    step(&format!("building {}", folder.display()), || {
+        install_target(root)?;
+        // Its own settings of cargo count, and its own target folder.
+        let mut compile = cargo(&folder);
+        compile.args(["build", "--quiet", "--release", "--target", TARGET, "--target-dir", "target"]);
+        run(&mut compile)?;
+        let built = folder.join("target").join(TARGET).join("release");
+        let mut modules: Vec<PathBuf> = fs::read_dir(&built)
+            .with_context(|| format!("reading {}", built.display()))?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "wasm"))
+            .collect();
+        let (Some(module), true) = (modules.pop(), modules.is_empty()) else {
+            bail!(
+                "expected one .wasm in {}: is `crate-type = [\"cdylib\"]` set, and was the crate renamed?",
+                built.display()
+            );
+        };
+        let name = module.file_stem().context("it has a name")?.to_string_lossy().replace('_', "-");
+        let component = componentise(&fs::read(&module)?)?;
+        let DecodedWasm::Component(found, world) = wit_component::decode(&component).context("decoding")?
+        else {
+            bail!("the result is not a component");
+        };
+        let serves = exports(&found, world).iter().any(|name| name.starts_with("dsh:plugin/routes"));
+        check(&component, &root.join("wit"), if serves { "plugin" } else { "hooks" })?;
+        let path = folder.join(name).with_extension("wasm");
+        replace(&path, &component)?;
+        Ok(path)
+    })
+}
+
 /// Builds one and checks it against `wit/`; gives the path of the `.wasm`.
 pub fn build(root: &Path, variant: Variant) -> anyhow::Result<PathBuf> {
     step(&format!("building {}", variant.file()), || {

@@ -31,6 +31,7 @@ Usage: cargo xtask <task>
 
   setup                  install what the tasks below need: Node, pnpm, the JavaScript workspace
   component              build the components and check them against wit/
+  plugin FOLDER          build the plugin of a crate somewhere else, as docs/write-a-plugin.md tells
   inspect FILE           what a .wasm is and wants, and whether the runtime would load it; nothing of it is run
   addon                  build host-shim/node/gen-limit.node
   pack [--release]       build target/package/creait-dsh-gen-limit.tgz
@@ -61,6 +62,10 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
     match (task, options.as_slice()) {
         ("setup", []) => tools::install(&root).map(drop)?,
         ("component", []) => component::build_all(&root)?,
+        ("plugin", [folder]) => {
+            let folder = env::current_dir()?.join(folder);
+            println!("{}", component::build_foreign(&root, &folder)?.display());
+        }
         ("inspect", [file]) => return inspect(&root, file),
         ("addon", []) => println!("{}", addon::build(&root, addon::Profile::Dev)?.display()),
         ("pack", []) => println!("{}", pack::build(&root, addon::Profile::Dev)?.display()),

@@ -9,4 +9,5 @@ mod files;
 mod gate;
 mod histories;
 mod routes;
+mod tutorial;
 mod world;

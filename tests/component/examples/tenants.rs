@@ -1,0 +1,103 @@
+//! What tenants cost: a thousand instances of the component that ships, each with its own configuration, counts and limits.
+//!
+//! `cargo run --release --package component-tests --example tenants [-- --json] [-- --tenants N]`
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use component_tests::{ROUTE, is_admitted, limit, release, runtime, stream};
+use gen_limit_runtime::{Chain, Limits, Mode, Options, Outcome};
+
+/// Decisions measured each time.
+const DECISIONS: usize = 100_000;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let count = arguments
+        .iter()
+        .position(|argument| argument == "--tenants")
+        .and_then(|at| arguments.get(at + 1)?.parse().ok())
+        .unwrap_or(1_000);
+
+    // What everybody shares is made first.
+    let mut alone = vec![tenant()];
+    decide(&mut alone, 1_000);
+    let (one, others_before) = (decide(&mut alone, DECISIONS), resident());
+
+    let start = Instant::now();
+    let mut tenants: Vec<Chain> = (0..count).map(|_| tenant()).collect();
+    let made = start.elapsed() / count as u32;
+    let idle = resident().saturating_sub(others_before) / count;
+    decide(&mut tenants, count);
+    let used = resident().saturating_sub(others_before) / count;
+    let many = decide(&mut tenants, DECISIONS.max(20 * count));
+    let again = decide(&mut alone, DECISIONS);
+
+    let linear = tenants[0].status().memory_bytes;
+    let ratio = many.p99.as_secs_f64() / one.p99.max(again.p99).as_secs_f64();
+    if arguments.iter().any(|argument| argument == "--json") {
+        println!(
+            "{}",
+            serde_json::json!({
+                "tenants": count,
+                "instantiateUs": micros(made),
+                "idleBytes": idle,
+                "residentBytes": used,
+                "linearMemoryBytes": linear,
+                "decision": {
+                    "one": { "p50Us": micros(one.p50), "p99Us": micros(one.p99) },
+                    "oneAgain": { "p50Us": micros(again.p50), "p99Us": micros(again.p99) },
+                    "many": { "p50Us": micros(many.p50), "p99Us": micros(many.p99) },
+                    "p99Ratio": ratio,
+                },
+            })
+        );
+    } else {
+        println!("{count} tenants: {made:?} to make one and configure it");
+        println!("resident {idle} bytes each, {used} after a call ({linear} bytes of linear memory)");
+        println!("start and finish, one tenant:  p50 {:?} p99 {:?}", one.p50, one.p99);
+        println!("start and finish, one, later:  p50 {:?} p99 {:?}", again.p50, again.p99);
+        println!("start and finish, all in turn: p50 {:?} p99 {:?} ({ratio:.2} times)", many.p50, many.p99);
+    }
+}
+
+fn tenant() -> Chain {
+    let options = Options { limits: Limits::default(), config: limit(2, ""), mode: Mode::Strict };
+    Chain::new(runtime(), "gen-limit", release(), options, 0).expect("a tenant").0
+}
+
+struct Spread {
+    p50: Duration,
+    p99: Duration,
+}
+
+/// Starts and finishes calls, of one tenant after the other.
+fn decide(tenants: &mut [Chain], times: usize) -> Spread {
+    let call = stream("a-session-of-usual-length-0001");
+    assert_eq!((call.route.provider.as_str(), call.route.model.as_str()), ROUTE);
+    let mut took: Vec<Duration> = (0..times)
+        .map(|n| {
+            let tenant = &mut tenants[n % tenants.len()];
+            let call = call.clone();
+            let start = Instant::now();
+            let started = tenant.start_stream(call, 1);
+            tenant.finish(started.id, Outcome::Completed, 1);
+            let took = start.elapsed();
+            assert!(is_admitted(&started));
+            took
+        })
+        .collect();
+    took.sort_unstable();
+    Spread { p50: took[took.len() / 2], p99: took[took.len() * 99 / 100] }
+}
+
+/// Bytes of this process that are in memory.
+fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: usize = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * 4_096
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1_000.0
+}
