@@ -15,6 +15,7 @@ use wasmtime::component::{Component as Compiled, InstancePre, Linker};
 use wasmtime::{Config, Engine};
 
 use crate::bindings::exports::dsh::plugin as exports;
+use crate::error::quoted;
 use crate::host::{self, State};
 use crate::inspect::{self, World};
 use crate::instance::Instance;
@@ -92,7 +93,7 @@ impl Runtime {
 
     fn compile(&self, bytes: &[u8]) -> Result<Compiled, LoadError> {
         Compiled::from_binary(&self.engine, bytes)
-            .map_err(|e| LoadError::Invalid { reason: format!("{e:#}") })
+            .map_err(|e| LoadError::Invalid { reason: quoted(&format!("{e:#}")) })
     }
 
     /// Makes a component of bytes that are one by their names, with the code that there is for their digest; whether that
@@ -103,13 +104,19 @@ impl Runtime {
         code: impl FnOnce(&[u8]) -> Result<(Compiled, bool), LoadError>,
     ) -> Result<Component, LoadError> {
         let world = inspect::inspect(bytes)?;
-        let mismatch = |e: wasmtime::Error| LoadError::Mismatch { reason: format!("{e:#}") };
+        let mismatch = |e: wasmtime::Error| LoadError::Mismatch { reason: quoted(&format!("{e:#}")) };
         let digest = Sha256::digest(bytes);
         let (compiled, was_cached) = code(&digest)?;
         let pre = self.linker.instantiate_pre(&compiled).map_err(mismatch)?;
         let exports = Indices::new(&pre, world).map_err(mismatch)?;
-        let component =
-            Component(Arc::new(Loaded { pre, exports, sha256: hex(&digest), size: bytes.len(), was_cached }));
+        let component = Component(Arc::new(Loaded {
+            pre,
+            exports,
+            world,
+            sha256: hex(&digest),
+            size: bytes.len(),
+            was_cached,
+        }));
         // The types of exports are compared with the contract's when an instance is made, so make one.
         Instance::new(self, &component, &Limits::default())
             .map_err(|fault| LoadError::Mismatch { reason: fault.to_string() })?;
@@ -150,6 +157,7 @@ pub struct Component(pub(crate) Arc<Loaded>);
 pub(crate) struct Loaded {
     pub(crate) pre: InstancePre<State>,
     pub(crate) exports: Indices,
+    world: World,
     sha256: String,
     size: usize,
     was_cached: bool,
@@ -159,6 +167,11 @@ impl Component {
     /// Digest of the file it was made from, in hexadecimal.
     pub fn sha256(&self) -> &str {
         &self.0.sha256
+    }
+
+    /// The world it is of.
+    pub fn world(&self) -> World {
+        self.0.world
     }
 
     /// Size of the file it was made from, in bytes.

@@ -138,6 +138,20 @@ pub enum Fault {
     Trap(String),
 }
 
+/// A text out of a file, as a part of one sentence: without line ends, and not longer than somebody reads.
+pub(crate) fn quoted(text: &str) -> String {
+    const MOST: usize = 400;
+    let mut shown: String = text
+        .chars()
+        .take(MOST)
+        .flat_map(|c| if c.is_control() { c.escape_debug().collect() } else { vec![c] })
+        .collect();
+    if text.chars().nth(MOST).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
 pub(crate) fn list(problems: &[Problem]) -> String {
     let lines: Vec<String> = problems.iter().map(|p| format!("{}: {}", p.path, p.message)).collect();
     lines.join("; ")

@@ -13,9 +13,11 @@ use wasmparser::{Encoding, KnownCustom, Parser, Payload};
 
 use crate::LoadError;
 use crate::engine::hex;
+use crate::error::quoted;
 
-/// A component file may have so many bytes; the limiter's has a few hundred thousand.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+/// A component file may have so many bytes; the limiter's has a few hundred thousand, one with an interpreter in it some tens of
+/// millions.
+pub(crate) const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The contract's package.
 pub(crate) const PACKAGE: &str = "dsh:plugin";
@@ -107,7 +109,12 @@ impl Inspection {
 /// The bytes of a file, unless they are more than a component may have.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    let found = std::fs::metadata(path).map_err(unreadable)?;
+    // A pipe would be waited for.
+    if !found.is_file() {
+        return Err(unreadable(std::io::Error::other("it is not a regular file")));
+    }
+    let size = found.len();
     if size > MAX_FILE_BYTES {
         return Err(LoadError::TooLarge { size, bound: MAX_FILE_BYTES });
     }
@@ -137,7 +144,7 @@ fn world(imports: &[String], names: &[String]) -> Result<World, LoadError> {
         } else {
             ""
         };
-        let foreign = || LoadError::ForeignImport { import: import.clone(), lent: LENT_TEXT, hint };
+        let foreign = || LoadError::ForeignImport { import: quoted(import), lent: LENT_TEXT, hint };
         let interface = ours(import)?.ok_or_else(foreign)?;
         if !LENT.contains(&interface) {
             return Err(foreign());
@@ -153,7 +160,11 @@ fn world(imports: &[String], names: &[String]) -> Result<World, LoadError> {
     } else if exports.iter().eq(&HOOKS) {
         Ok(World::Hooks)
     } else {
-        Err(LoadError::WrongExports { found: text(exports), hooks: text(HOOKS), plugin: text(PLUGIN) })
+        Err(LoadError::WrongExports {
+            found: quoted(&text(exports)),
+            hooks: text(HOOKS),
+            plugin: text(PLUGIN),
+        })
     }
 }
 
@@ -165,7 +176,7 @@ fn ours(name: &str) -> Result<Option<&str>, LoadError> {
     }
     match rest.split_once('@') {
         Some((interface, version)) if version.starts_with(SERIES) => Ok(Some(interface)),
-        _ => Err(LoadError::WrongVersion { found: name.to_owned(), expected: VERSION }),
+        _ => Err(LoadError::WrongVersion { found: quoted(name), expected: VERSION }),
     }
 }
 
@@ -191,7 +202,8 @@ struct Names {
 
 impl Names {
     fn read(bytes: &[u8]) -> Result<Self, LoadError> {
-        let invalid = |e: wasmparser::BinaryReaderError| LoadError::Invalid { reason: e.to_string() };
+        let invalid =
+            |e: wasmparser::BinaryReaderError| LoadError::Invalid { reason: quoted(&e.to_string()) };
         let mut names = Self::default();
         let mut depth = 0usize;
         for payload in Parser::new(0).parse_all(bytes) {

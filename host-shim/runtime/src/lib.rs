@@ -27,6 +27,7 @@ mod clock;
 mod config;
 mod engine;
 mod error;
+mod folder;
 mod host;
 mod inspect;
 mod instance;
@@ -48,6 +49,9 @@ pub use clock::boottime_ms;
 pub use config::OnFailure;
 pub use engine::{Component, EngineError, Runtime};
 pub use error::{ConfigureError, Fault, LoadError, StartError};
+pub use folder::{
+    Change, Changed, Entry, EntryState, Folder, FolderError, FolderOptions, Settings, Standing,
+};
 pub use inspect::{Inspection, World};
 pub use log::{Level, LogLine};
 pub use plugin::{Limits, Options, Plugin, State, Status, UNAVAILABLE};

@@ -64,7 +64,7 @@ fn a_truncated_file_is_refused_wherever_it_ends() {
 
 #[test]
 fn an_oversized_file_is_refused_by_its_size() {
-    let error = refused(&vec![0; (16 << 20) + 1]);
+    let error = refused(&vec![0; (64 << 20) + 1]);
     assert!(matches!(error, LoadError::TooLarge { .. }), "{error:?}");
 }
 

@@ -6,6 +6,7 @@ mod carry;
 mod chain;
 mod faults;
 mod files;
+mod folder;
 mod gate;
 mod histories;
 mod routes;
