@@ -50,6 +50,24 @@ export interface Failure {
   retryAfterMs?: number
 }
 
+/** What a component's file is. */
+export interface Inspected {
+  /** The file. */
+  file: string
+  /** Its digest, in hexadecimal. */
+  sha256: string
+  /** Its size, in bytes. */
+  size: number
+  /** The world it is of. */
+  world: 'hooks' | 'plugin'
+  /** The interfaces it wants from its host. */
+  imports: Array<string>
+  /** The interfaces it offers. */
+  exports: Array<string>
+  /** What it was made with: part, and name with version. */
+  producers: Array<[string, string]>
+}
+
 /** One component at work: who runs, who waits, and who may go next. */
 export declare class Limiter {
   /** Brings a component to work. Throws `GEN_LIMIT_START` if it cannot be. */
@@ -143,6 +161,93 @@ export interface Options {
   memoryBytes?: number
   /** Ticks of 10 ms after which a call into the component is stopped. */
   callTicks?: number
+}
+
+/** Something is different in a folder. */
+export interface PluginChange {
+  /**
+   * `loaded`: this is to be at work under that name from now on, or a refusal was put right. `settings`: of `gen-limit` only,
+   * while it is not in the folder: how the packaged one is to run. `removed`: nothing of that name is there any more; if it is
+   * `gen-limit` and its settings stay, they follow. `refused`: a file cannot be used, what was loaded stays at work.
+   */
+  kind: 'loaded' | 'settings' | 'removed' | 'refused'
+  /** The plugin, or the file if it has no plugin's name. */
+  name: string
+  /** Of `loaded`: what is to run. */
+  component?: Component
+  /** Of `loaded` and `settings`: its configuration, a JSON object, if the folder has one. */
+  config?: string
+  /** Of `loaded` and `settings`: the limits of its instance, a JSON object, if the folder has any. */
+  limits?: string
+  /** Of `loaded`: whether the component is new. */
+  componentChanged?: boolean
+  /** Of `loaded`: whether the settings are new. */
+  settingsChanged?: boolean
+  /** Of `refused`: the file. */
+  file?: string
+  /** Of `refused`: one sentence, that begins with the file. */
+  reason?: string
+}
+
+/** A file of a folder, and how it stands. */
+export interface PluginFile {
+  /** Its name. */
+  file: string
+  /** The plugin it is of, if it has a plugin's name. */
+  plugin?: string
+  /** Its size in bytes, if it is a file at all. */
+  size?: number
+  /** A component at work; settings in force; not used yet, or nothing to use it for; cannot be used. */
+  state: 'loaded' | 'applied' | 'waiting' | 'refused'
+  /** Of `loaded`: its digest, in hexadecimal. */
+  sha256?: string
+  /** Of `loaded`: its world. */
+  world?: 'hooks' | 'plugin'
+  /** Of `waiting` and `refused`: why, in words. */
+  reason?: string
+}
+
+/** A folder of plugins, watched until it is closed or collected. It keeps no process alive. */
+export declare class PluginFolder {
+  /**
+   * Watches a folder, which need not exist yet. `onChange` is called whenever `takeChanges()` has something new, and possibly
+   * once more after `close()`. Throws `GEN_LIMIT_START` if the process can have no more threads.
+   */
+  constructor(path: string, onChange: () => void, options?: PluginFolderOptions)
+  /** What is different from what was taken before, in the order in which it is to be applied. Nothing after `close()`. */
+  takeChanges(): Array<PluginChange>
+  /** The files that matter, by name. None after `close()`. */
+  entries(): Array<PluginFile>
+  /** How the folder stands. None after `close()`. */
+  standing(): PluginFolderStanding | null
+  /** Ends it; nobody waits for its thread. Doing so twice does nothing. */
+  close(): void
+}
+
+/** How a folder of plugins is watched. */
+export interface PluginFolderOptions {
+  /** Keep compiled code in the user's cache directory, and take it from there. Default: false. */
+  cached?: boolean
+  /** How long a file that was written in place has to be left alone before it is read, in milliseconds. Default: 400. */
+  settleMs?: number
+  /** How often the folder is looked at without an event, in milliseconds. Default: 1 000. */
+  rescanMs?: number
+  /** The greatest size of a component's file, in bytes. Default: 64 MiB. */
+  maxFileBytes?: number
+  /** So many plugins are loaded. Default: 32. */
+  maxPlugins?: number
+}
+
+/** How a folder stands. */
+export interface PluginFolderStanding {
+  /** Where it is. */
+  path: string
+  /** Whether it has been looked at yet. */
+  seen: boolean
+  /** Whether it exists. */
+  exists: boolean
+  /** Why it cannot be read or watched as it should be, if so. What was loaded stays at work. */
+  trouble?: string
 }
 
 /** What is wrong with a configuration, and where. */
@@ -245,6 +350,12 @@ export interface Status {
   /** What is wrong with the configuration in force. */
   problems: Array<Problem>
 }
+
+/**
+ * Reads what a component's file is, wants and offers, on a worker thread; nothing of it is compiled or run. Rejects with
+ * `GEN_LIMIT_LOAD` and one sentence that names the file, if this host could not run it.
+ */
+export declare function inspect(path: string): Promise<Inspected>
 
 /** The version of the addon. */
 export declare function version(): string

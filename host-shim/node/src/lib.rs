@@ -22,6 +22,8 @@
 
 mod arg;
 mod error;
+pub mod folder;
+pub mod inspect;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

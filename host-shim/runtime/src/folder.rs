@@ -128,7 +128,7 @@ impl Folder {
                 while let Some(touched) = shared.wait() {
                     // First the watch, then the look: what comes after the look makes an event.
                     let state = eye.attend();
-                    let due = keeper.pass(touched, state, &wake, &|| shared.is_stopped());
+                    let due = keeper.pass(&touched, state, &wake, &|| shared.is_stopped());
                     shared.come_again(due);
                 }
             })
@@ -136,8 +136,8 @@ impl Folder {
         Ok(Self { view, watch })
     }
 
-    /// What is different from what was taken before, net: what came and went in between is not told of. Plugins in the order of
-    /// their names.
+    /// What is different from what was taken before, net: what came and went in between is not told of. In the order in
+    /// which it is to be applied: what is gone first, the rest by name.
     pub fn take_changes(&self) -> Vec<Change> {
         self.view.take_changes()
     }

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use crate::engine::hex;
 use crate::folder::seen::{self, Seen, Stamp};
 use crate::folder::settings::{self, Settings};
-use crate::folder::view::{Entry, EntryState, Link, Standing, View};
+use crate::folder::view::{Entry, EntryState, Link, Refused, Standing, View};
 use crate::folder::watch::{Sight, Touch, Touched};
 use crate::folder::{FolderOptions, PACKAGED};
 use crate::{Component, LoadError, Runtime};
@@ -119,10 +119,9 @@ impl File {
         }
         let empty = matches!(&self.seen, Some(Seen::Regular(stamp)) if stamp.size == 0);
         let wait = match &self.seen {
-            None => settle,
             Some(_) if self.open || empty => PATIENCE.max(settle),
             Some(_) if self.arrived => Duration::ZERO,
-            Some(_) => settle,
+            _ => settle,
         };
         Some(self.changed + wait)
     }
@@ -134,16 +133,21 @@ impl File {
         }
     }
 
-    /// Why it cannot be used, if it cannot.
-    fn refusal(&self, options: &FolderOptions) -> Option<String> {
-        match &self.found {
-            Found::Bad(reason) => Some(format!("{}: {reason}", self.shown)),
-            Found::Surplus => Some(format!(
-                "{}: the folder has {} plugins at work, and no more may be; remove one",
-                self.shown, options.max_plugins
-            )),
-            _ => None,
-        }
+    /// That it cannot be used and what follows from that, if it cannot.
+    fn refused(&self, options: &FolderOptions, consequence: &str) -> Option<Refused> {
+        let reason = match &self.found {
+            Found::Bad(reason) => reason,
+            Found::Surplus => &format!(
+                "the folder has {} plugins at work, and no more may be; remove one",
+                options.max_plugins
+            ),
+            Found::Nothing | Found::Component(_) | Found::Settings(_) => return None,
+        };
+        Some(Refused {
+            file: self.shown.clone(),
+            of_settings: matches!(self.kind, Kind::Settings(_)),
+            reason: format!("{}: {reason}{consequence}", self.shown),
+        })
     }
 }
 
@@ -187,7 +191,7 @@ impl Keeper {
     /// Looks at the folder, reads what is to be read, publishes. When to look again at the latest.
     pub(super) fn pass(
         &mut self,
-        touched: Touched,
+        touched: &Touched,
         sight: Sight,
         wake: &impl Fn(),
         stopped: &impl Fn() -> bool,
@@ -227,7 +231,7 @@ impl Keeper {
     }
 
     /// Sees what is there now.
-    fn look(&mut self, touched: Touched, blind: Option<String>, now: Instant) {
+    fn look(&mut self, touched: &Touched, blind: Option<String>, now: Instant) {
         let mut trouble = blind
             .map(|why| format!("the system tells nothing of changes ({why}), so it is looked at instead"));
         match seen::list(&self.path, |name| self.files.contains_key(name)) {
@@ -237,7 +241,7 @@ impl Keeper {
                 if more {
                     trouble = Some(format!("only {} of its files are looked at, remove some", names.len()));
                 }
-                self.see(&names, &touched, now);
+                self.see(&names, touched, now);
                 self.news |= exists != self.standing.exists;
                 self.standing.exists = exists;
             }
@@ -396,11 +400,8 @@ impl Keeper {
             self.relink_one(name, link);
         }
         for file in self.files.values().filter(|file| matches!(file.kind, Kind::Nameless) && file.settled) {
-            let refused = file.refusal(&self.options).map(|reason| (file.shown.clone(), reason));
-            next.insert(
-                file.shown.clone(),
-                Link { refused: refused.into_iter().collect(), ..Link::default() },
-            );
+            let refused = file.refused(&self.options, "").into_iter().collect();
+            next.insert(file.shown.clone(), Link { present: true, refused, ..Link::default() });
         }
         next.retain(|_, link| !link.is_empty());
         self.links = next;
@@ -413,9 +414,10 @@ impl Keeper {
 
     fn relink_one(&self, plugin: &str, link: &mut Link) {
         let (component, settings) = (self.file(plugin, "wasm"), self.file(plugin, "json"));
+        link.present = component.is_some();
         if component.is_none() {
             link.work = None;
-            link.refused.retain(|(file, _)| file.ends_with(".json"));
+            link.refused.retain(|refused| refused.of_settings);
         }
         let given = match settings.map(|file| &file.found) {
             None => Some(Settings::default()),
@@ -431,12 +433,6 @@ impl Keeper {
         if changing(component) || changing(settings) {
             return;
         }
-        link.refused.clear();
-        for file in [component, settings].into_iter().flatten() {
-            if let Some(reason) = file.refusal(&self.options) {
-                link.refused.push((file.shown.clone(), reason));
-            }
-        }
         let consequence = if link.work.is_some() {
             "; what was loaded before stays at work as it was"
         } else if component.is_some() {
@@ -444,9 +440,8 @@ impl Keeper {
         } else {
             "; the limits before it stay in force"
         };
-        for (_, reason) in &mut link.refused {
-            reason.push_str(consequence);
-        }
+        let files = [component, settings].into_iter().flatten();
+        link.refused = files.filter_map(|file| file.refused(&self.options, consequence)).collect();
         if let (Some(Found::Component(component)), Some(settings)) =
             (component.map(|file| &file.found), given.clone())
         {
@@ -465,13 +460,13 @@ impl Keeper {
             _ => None,
         };
         let link = file.plugin().and_then(|plugin| self.links.get(plugin));
-        let refused = link.and_then(|link| link.refused.iter().find(|(name, _)| *name == file.shown));
+        let refused = link.and_then(|link| link.refused.iter().find(|refused| refused.file == file.shown));
         let sibling = |extension| file.plugin().and_then(|plugin| self.file(plugin, extension));
         let waiting = |text: &str| EntryState::Waiting(text.to_owned());
         let state = if !file.settled {
             waiting("it has only just changed")
-        } else if let Some((_, reason)) = refused {
-            EntryState::Refused(reason.clone())
+        } else if let Some(refused) = refused {
+            EntryState::Refused(refused.reason.clone())
         } else {
             match (&file.found, link.and_then(|link| link.work.as_ref())) {
                 (Found::Component(found), Some((component, _))) if found.sha256() == component.sha256() => {
@@ -488,7 +483,7 @@ impl Keeper {
                 (Found::Bad(_) | Found::Surplus, _)
                     if sibling("wasm").is_some() || file.plugin().is_none() =>
                 {
-                    EntryState::Refused(file.refusal(&self.options)?)
+                    EntryState::Refused(file.refused(&self.options, "")?.reason)
                 }
                 _ => EntryState::Waiting(format!("there is no {}.wasm beside it", file.plugin()?)),
             }

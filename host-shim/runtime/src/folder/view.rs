@@ -110,12 +110,23 @@ pub enum EntryState {
 /// What is told of one name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
+    /// Whether there is a file that is, or should be, a component.
+    pub(super) present: bool,
     /// What is at work.
     pub(super) work: Option<(Component, Settings)>,
     /// Of [`PACKAGED`]: the settings of the host's own, while there is nothing at work.
     pub(super) own: Option<Settings>,
-    /// File and reason.
-    pub(super) refused: Vec<(String, String)>,
+    /// Its files that cannot be used.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) file: String,
+    /// Whether it is one with settings.
+    pub(super) of_settings: bool,
+    pub(super) reason: String,
 }
 
 impl Link {
@@ -124,50 +135,40 @@ impl Link {
     }
 
     /// Adds what leads from `before` to this. In the order in which it is to be applied.
-    fn since(&self, before: &Self, name: &str, changes: &mut Vec<Change>) {
-        let name = || name.to_owned();
+    fn since(&self, before: &Self, plugin: &str, changes: &mut Vec<Change>) {
+        let name = || plugin.to_owned();
         let righted = !before.refused.is_empty() && self.refused.is_empty();
-        match (&before.work, &self.work) {
-            (before, Some((component, settings))) => {
-                let changed = before.as_ref().map_or(
-                    Changed { component: true, settings: true },
-                    |(old, old_settings)| Changed {
-                        component: old.sha256() != component.sha256(),
-                        settings: old_settings != settings,
-                    },
-                );
-                if righted || changed != Changed::default() {
-                    let (component, settings) = (component.clone(), settings.clone());
-                    changes.push(Change::Loaded { name: name(), component, settings, changed });
-                }
+        let is_own = plugin == PACKAGED;
+        if let Some((component, settings)) = &self.work {
+            let is_other = before.work.as_ref().map_or(
+                Changed { component: true, settings: true },
+                |(old, old_settings)| Changed {
+                    component: old.sha256() != component.sha256(),
+                    settings: old_settings != settings,
+                },
+            );
+            if righted || is_other != Changed::default() {
+                let (component, settings) = (component.clone(), settings.clone());
+                changes.push(Change::Loaded { name: name(), component, settings, changed: is_other });
             }
-            (Some(_), None) => changes.push(Change::Removed { name: name() }),
-            (None, None) => {
-                let of_component =
-                    |refused: &[(String, String)]| refused.iter().any(|(file, _)| !file.ends_with(".json"));
-                let gone = if name() == PACKAGED {
-                    of_component(&before.refused) && !of_component(&self.refused)
-                } else {
-                    righted
-                };
-                if gone {
-                    changes.push(Change::Removed { name: name() });
-                }
+        } else {
+            // The settings of the host's own plugin are refused, and put right, without a component.
+            let known = before.refused.iter().any(|refused| !is_own || !refused.of_settings);
+            if before.work.is_some() || known && !self.present {
+                changes.push(Change::Removed { name: name() });
             }
         }
-        if self.work.is_none() && name() == PACKAGED {
+        if self.work.is_none() && is_own {
             let own = self.own.clone().unwrap_or_default();
-            let known = before.work.is_none() && own == before.own.clone().unwrap_or_default();
-            let default = before.work.is_some() && own == Settings::default();
-            if !known && !default || righted && before.refused.iter().any(|(file, _)| file.ends_with(".json"))
-            {
+            // Without a component of the folder's the host's own has these; after one it has the default ones.
+            let known = if before.work.is_some() { None } else { before.own.clone() };
+            let settings_righted = righted && before.refused.iter().any(|refused| refused.of_settings);
+            if own != known.unwrap_or_default() || settings_righted {
                 changes.push(Change::Settings { name: name(), settings: own });
             }
         }
-        for (file, reason) in &self.refused {
-            if !before.refused.iter().any(|(known, why)| known == file && why == reason) {
-                changes.push(Change::Refused { name: name(), file: file.clone(), reason: reason.clone() });
-            }
+        for Refused { file, reason, .. } in self.refused.iter().filter(|new| !before.refused.contains(new)) {
+            changes.push(Change::Refused { name: name(), file: file.clone(), reason: reason.clone() });
         }
     }
 }
@@ -229,8 +230,9 @@ fn changes(told: &Links, now: &Links) -> Vec<Change> {
         let [before, after] = [told, now].map(|links| links.get(name).unwrap_or(&empty));
         after.since(before, name, &mut changes);
     }
-    // Each name's own changes stay in their order.
-    changes.sort_by(|a, b| a.name().cmp(b.name()));
+    // Each name's own changes stay in their order, and what makes room comes first.
+    let order = |change: &Change| (!matches!(change, Change::Removed { .. }), change.name().to_owned());
+    changes.sort_by_cached_key(order);
     changes
 }
 

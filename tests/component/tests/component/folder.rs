@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use component_tests::{Host, budget_path, is_admitted, release_path, runtime};
 use gen_limit_runtime::{
-    Cache, Change, Changed, EntryState, Folder, FolderOptions, Settings, Standing, World,
+    Cache, Change, Changed, EntryState, Folder, FolderOptions, Inspection, Settings, Standing, World,
 };
 
 /// However busy the machine is, what is to come has come by then.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Longer than a file takes to settle, and to be looked at without an event.
 const QUIET: Duration = Duration::from_millis(1_500);
@@ -178,8 +178,7 @@ impl Watched {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    use sha2::{Digest as _, Sha256};
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    Inspection::of(bytes).expect("a component").sha256
 }
 
 #[test]
