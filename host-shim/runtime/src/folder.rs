@@ -121,7 +121,7 @@ impl Folder {
         let mut keeper = Keeper::new(runtime.clone(), path.clone(), options, view.clone());
         let shared = watch.clone();
         thread::Builder::new()
-            .name("gen-limit-folder".into())
+            .name("gen-limit-watch".into())
             // The compiler recurses over what it is given.
             .stack_size(8 << 20)
             .spawn(move || {
