@@ -109,14 +109,8 @@ impl Runtime {
         let (compiled, was_cached) = code(&digest)?;
         let pre = self.linker.instantiate_pre(&compiled).map_err(mismatch)?;
         let exports = Indices::new(&pre, world).map_err(mismatch)?;
-        let component = Component(Arc::new(Loaded {
-            pre,
-            exports,
-            world,
-            sha256: hex(&digest),
-            size: bytes.len(),
-            was_cached,
-        }));
+        let component =
+            Component(Arc::new(Loaded { pre, exports, sha256: hex(&digest), size: bytes.len(), was_cached }));
         // The types of exports are compared with the contract's when an instance is made, so make one.
         Instance::new(self, &component, &Limits::default())
             .map_err(|fault| LoadError::Mismatch { reason: fault.to_string() })?;
@@ -157,7 +151,6 @@ pub struct Component(pub(crate) Arc<Loaded>);
 pub(crate) struct Loaded {
     pub(crate) pre: InstancePre<State>,
     pub(crate) exports: Indices,
-    world: World,
     sha256: String,
     size: usize,
     was_cached: bool,
@@ -167,11 +160,6 @@ impl Component {
     /// Digest of the file it was made from, in hexadecimal.
     pub fn sha256(&self) -> &str {
         &self.0.sha256
-    }
-
-    /// The world it is of.
-    pub fn world(&self) -> World {
-        self.0.world
     }
 
     /// Size of the file it was made from, in bytes.
