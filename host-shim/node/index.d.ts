@@ -4,6 +4,8 @@
 export interface Ask {
   /** For the answer. */
   id: number
+  /** The name of the plugin that asks. */
+  plugin: string
   /** What is asked. */
   kind: 'read-settings' | 'update-settings' | 'list-providers' | 'list-models' | 'describe-sessions'
   /** Of `update-settings`: the patch, a JSON object. Absent keys stay, lists are replaced whole. */

@@ -720,7 +720,7 @@ impl Limiter {
         let component = component.get("component")?.0.clone();
         self.guard(|inner| {
             inner
-                .plugin
+                .chain
                 .replace(OWN, component, inner.clock.now())
                 .map_err(|error| Error::new(Code::Start, error))?;
             Ok(inner.bits() as f64)
