@@ -60,6 +60,8 @@ export interface HomeOptions {
   readonly config?: Patch;
   /** More entries of the patch layer. */
   readonly patches?: readonly Patch[];
+  /** Agent presets, and the rows of each. */
+  readonly presets?: Readonly<Record<string, readonly Patch[]>>;
   readonly contextWindow?: number;
   /** The models of the provider; two unless told otherwise. */
   readonly models?: readonly string[];
@@ -97,7 +99,12 @@ export class Home {
     await mkdir(join(dir, 'tmp'), { recursive: true });
     await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings));
     const own = options.config === undefined ? [] : [{ id: ROW, config: options.config }];
-    await home.patch([...own, ...(options.patches ?? [])]);
+    const presets = Object.entries(options.presets ?? {}).map(([id, rows]) => HARNESS.preset(id, rows));
+    for (const [path, text] of presets.flatMap(({ files }) => Object.entries(files))) {
+      await mkdir(join(dir, dirname(path)), { recursive: true });
+      await writeFile(join(dir, path), text);
+    }
+    await home.patch([...own, ...presets.flatMap(({ patches }) => patches), ...(options.patches ?? [])]);
     return home;
   }
 
@@ -328,9 +335,10 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return answer.result.value;
   }
 
-  /** Opens a session; gives the harness's id of it. */
-  async open(): Promise<string> {
-    return (await this.call<{ sessionId: string }>('session.create', { cwd: this.#workspace })).sessionId;
+  /** Opens a session, in a preset and a folder of its own if they are named; gives the harness's id of it. */
+  async open({ preset, cwd = this.#workspace }: { readonly preset?: string; readonly cwd?: string } = {}): Promise<string> {
+    const named = preset === undefined ? {} : { agentPreset: preset };
+    return (await this.call<{ sessionId: string }>('session.create', { cwd, ...named })).sessionId;
   }
 
   /** Sends a prompt to a session, or to one that it opens; gives the harness's id of it. */

@@ -3,7 +3,7 @@ import type { Context } from '@deepseek-ai/cordis';
 import type { Session } from '@deepseek-ai/dsh-session';
 import { answer } from './asks.ts';
 import { tooOld } from './compat/harness.ts';
-import { presetAround, scopeAt, type ScopeKey } from './compat/scope.ts';
+import { presetByPlace, presetByScope, scopeAt, type ScopeKey } from './compat/scope.ts';
 import { Enforcement } from './enforcement.ts';
 import { Gate, describe } from './gate.ts';
 import { Hub, type Place, type Tenant } from './hub.ts';
@@ -65,7 +65,7 @@ class Plugin implements Living, Tenant, Standing {
     this.row = ctx.fiber.entry?.id.replace(/^include:/u, '') ?? 'gen-limit';
     this.baseUrl = ctx.baseUrl;
     this.scope = scopeAt(ctx);
-    this.preset = this.scope === undefined ? undefined : (presetAround(ctx) ?? null);
+    this.preset = this.scope === undefined ? undefined : (presetByPlace(ctx) ?? null);
     this.isNew = this.preset === null;
     this.settings = new Document(new Stored(this, 'taken-over'), this.#say);
     const trace = Trace.fromEnvironment(() => this.#name);
@@ -176,7 +176,7 @@ class Plugin implements Living, Tenant, Standing {
   async #ready(): Promise<void> {
     await this.settings.ready;
     if (!this.isNew) return;
-    this.preset = presetAround(this.#ctx) ?? null;
+    this.preset = (await presetByScope(this.#ctx)) ?? null;
     this.isNew = false;
     this.#hub.renew();
   }

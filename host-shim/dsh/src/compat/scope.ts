@@ -6,7 +6,8 @@
  * before anything is mounted, so that nobody has to wait to know whose a call is. Without it there are no presets for us.
  */
 import { existsSync } from 'node:fs';
-import { basename } from 'node:path';
+import { basename, join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Context } from '@deepseek-ai/cordis';
 import type {} from '@deepseek-ai/dsh-agent-presets';
@@ -51,16 +52,39 @@ export function presetOf(root: Context, agent: Context): string | undefined {
 /** What dsh 0.1 keeps a preset in: a folder with its id for a name and this file in it. */
 const COMPOSITION = 'agent.cordis.yml';
 
+/** How often it is asked which preset a row stands in, and for how long, in milliseconds. */
+const LOOK_MS = 10;
+const PATIENCE_MS = 10_000;
+
+/** The preset that a row stands in, where its place tells. */
+export function presetByPlace({ baseUrl }: Context): string | undefined {
+  try {
+    const folder = baseUrl?.startsWith('file:') ? fileURLToPath(new URL('.', baseUrl)) : undefined;
+    return folder !== undefined && existsSync(join(folder, COMPOSITION)) ? basename(folder) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 /**
- * The preset that a row stands in, as far as it is known yet. 0.2 tells the preset of an agent alone, so a moment's scope joins it,
- * as an agent's would, and asks.
+ * The preset that a row stands in; undefined if nobody tells. 0.2 tells the preset of an agent alone, and only when all rows of the preset
+ * are there, which is before any agent can join it.
  */
-export function presetAround(ctx: Context): string | undefined {
+export async function presetByScope(ctx: Context): Promise<string | undefined> {
+  const end = performance.now() + PATIENCE_MS;
+  while (ctx.root.get('agentPresets') !== undefined && performance.now() < end) {
+    const preset = askAsAgent(ctx);
+    if (preset !== undefined) return preset;
+    await setTimeout(LOOK_MS, undefined, { ref: false });
+  }
+  return undefined;
+}
+
+/** Joins the preset around a row for a moment, as an agent does, and asks. */
+function askAsAgent(ctx: Context): string | undefined {
   const parent = scopeAt(ctx);
   if (parent === undefined || createScope === undefined) return undefined;
   try {
-    const folder = ctx.baseUrl?.startsWith('file:') ? fileURLToPath(new URL('.', ctx.baseUrl)) : undefined;
-    if (folder !== undefined && existsSync(`${folder}${COMPOSITION}`)) return basename(folder);
     const scope = createScope(ctx, {}, { parent });
     try {
       return presetOf(ctx.root, scope.ctx);
@@ -68,6 +92,7 @@ export function presetAround(ctx: Context): string | undefined {
       void scope.dispose();
     }
   } catch {
+    // The row is between two mountings, or gone.
     return undefined;
   }
 }
