@@ -176,22 +176,21 @@ export class Home {
 
   /** The calls that stand in line, oldest first. */
   waiting(kind?: TraceLine['kind']): TraceLine[] {
-    const line = new Map<number, TraceLine>();
+    const line = new Map<string, TraceLine>();
     for (const entry of this.trace()) {
-      if (entry.id === undefined) continue;
-      if (entry.event === 'wait') line.set(entry.id, entry);
-      else if (entry.event === 'settled' || entry.event === 'finish') line.delete(entry.id);
+      if (entry.event === 'wait') line.set(nameOf(entry), entry);
+      else if (entry.event === 'settled' || entry.event === 'finish') line.delete(nameOf(entry));
     }
     return [...line.values()].filter((entry) => kind === undefined || entry.kind === kind);
   }
 
   /** The streams that have been let through and have not ended. */
   live(): TraceLine[] {
-    const live = new Map<number, TraceLine>();
+    const live = new Map<string, TraceLine>();
     for (const entry of this.trace()) {
-      if (entry.id === undefined || entry.kind !== 'stream') continue;
-      if (entry.event === 'admit' || (entry.event === 'settled' && entry.result === 'admitted')) live.set(entry.id, entry);
-      else if (entry.event === 'finish') live.delete(entry.id);
+      if (entry.kind !== 'stream') continue;
+      if (entry.event === 'admit' || (entry.event === 'settled' && entry.result === 'admitted')) live.set(nameOf(entry), entry);
+      else if (entry.event === 'finish') live.delete(nameOf(entry));
     }
     return [...live.values()];
   }
@@ -207,6 +206,8 @@ export interface TraceLine {
   readonly t: number;
   readonly event: 'admit' | 'wait' | 'settled' | 'deny' | 'finish' | 'stats';
   readonly id?: number;
+  /** Whose call it is, where that is not the host's row. */
+  readonly tenant?: string;
   readonly kind?: 'stream' | 'spawn';
   readonly session?: string;
   readonly route?: string;
@@ -216,6 +217,11 @@ export interface TraceLine {
   /** The component's whole answer, on the last line. */
   readonly stats?: { readonly totals: Readonly<Record<'waited' | 'maxWaitMs' | 'live' | 'waiting', number>> };
   readonly host?: Readonly<Record<string, unknown>>;
+}
+
+/** What names a call among those of all tenants. */
+function nameOf({ tenant = '', id }: TraceLine): string {
+  return `${id} ${tenant}`;
 }
 
 /** A harness process. Emits `line` for each line it writes to stderr or stdout. */
