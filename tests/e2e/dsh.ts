@@ -60,6 +60,8 @@ export interface HomeOptions {
   readonly config?: Patch;
   /** More entries of the patch layer. */
   readonly patches?: readonly Patch[];
+  /** Agent presets, and the rows of each. */
+  readonly presets?: Readonly<Record<string, readonly Patch[]>>;
   readonly contextWindow?: number;
   /** The models of the provider; two unless told otherwise. */
   readonly models?: readonly string[];
@@ -97,7 +99,12 @@ export class Home {
     await mkdir(join(dir, 'tmp'), { recursive: true });
     await writeFile(join(dir, 'settings.yaml'), JSON.stringify(settings));
     const own = options.config === undefined ? [] : [{ id: ROW, config: options.config }];
-    await home.patch([...own, ...(options.patches ?? [])]);
+    const presets = Object.entries(options.presets ?? {}).map(([id, rows]) => HARNESS.preset(id, rows));
+    for (const [path, text] of presets.flatMap(({ files }) => Object.entries(files))) {
+      await mkdir(join(dir, dirname(path)), { recursive: true });
+      await writeFile(join(dir, path), text);
+    }
+    await home.patch([...own, ...presets.flatMap(({ patches }) => patches), ...(options.patches ?? [])]);
     return home;
   }
 
@@ -169,22 +176,21 @@ export class Home {
 
   /** The calls that stand in line, oldest first. */
   waiting(kind?: TraceLine['kind']): TraceLine[] {
-    const line = new Map<number, TraceLine>();
+    const line = new Map<string, TraceLine>();
     for (const entry of this.trace()) {
-      if (entry.id === undefined) continue;
-      if (entry.event === 'wait') line.set(entry.id, entry);
-      else if (entry.event === 'settled' || entry.event === 'finish') line.delete(entry.id);
+      if (entry.event === 'wait') line.set(nameOf(entry), entry);
+      else if (entry.event === 'settled' || entry.event === 'finish') line.delete(nameOf(entry));
     }
     return [...line.values()].filter((entry) => kind === undefined || entry.kind === kind);
   }
 
   /** The streams that have been let through and have not ended. */
   live(): TraceLine[] {
-    const live = new Map<number, TraceLine>();
+    const live = new Map<string, TraceLine>();
     for (const entry of this.trace()) {
-      if (entry.id === undefined || entry.kind !== 'stream') continue;
-      if (entry.event === 'admit' || (entry.event === 'settled' && entry.result === 'admitted')) live.set(entry.id, entry);
-      else if (entry.event === 'finish') live.delete(entry.id);
+      if (entry.kind !== 'stream') continue;
+      if (entry.event === 'admit' || (entry.event === 'settled' && entry.result === 'admitted')) live.set(nameOf(entry), entry);
+      else if (entry.event === 'finish') live.delete(nameOf(entry));
     }
     return [...live.values()];
   }
@@ -200,6 +206,8 @@ export interface TraceLine {
   readonly t: number;
   readonly event: 'admit' | 'wait' | 'settled' | 'deny' | 'finish' | 'stats';
   readonly id?: number;
+  /** Whose call it is, where that is not the host's row. */
+  readonly tenant?: string;
   readonly kind?: 'stream' | 'spawn';
   readonly session?: string;
   readonly route?: string;
@@ -209,6 +217,11 @@ export interface TraceLine {
   /** The component's whole answer, on the last line. */
   readonly stats?: { readonly totals: Readonly<Record<'waited' | 'maxWaitMs' | 'live' | 'waiting', number>> };
   readonly host?: Readonly<Record<string, unknown>>;
+}
+
+/** What names a call among those of all tenants. */
+function nameOf({ tenant = '', id }: TraceLine): string {
+  return `${id} ${tenant}`;
 }
 
 /** A harness process. Emits `line` for each line it writes to stderr or stdout. */
@@ -328,9 +341,10 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
     return answer.result.value;
   }
 
-  /** Opens a session; gives the harness's id of it. */
-  async open(): Promise<string> {
-    return (await this.call<{ sessionId: string }>('session.create', { cwd: this.#workspace })).sessionId;
+  /** Opens a session, in a preset and a folder of its own if they are named; gives the harness's id of it. */
+  async open({ preset, cwd = this.#workspace }: { readonly preset?: string; readonly cwd?: string } = {}): Promise<string> {
+    const named = preset === undefined ? {} : { agentPreset: preset };
+    return (await this.call<{ sessionId: string }>('session.create', { cwd, ...named })).sessionId;
   }
 
   /** Sends a prompt to a session, or to one that it opens; gives the harness's id of it. */

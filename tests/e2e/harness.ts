@@ -27,6 +27,8 @@ export interface Harness {
   readonly remounts: boolean;
   /** What stands in the home's `settings.yaml`, and what in the profile's patch layer, to set these sections. */
   configure(sections: Sections): { readonly settings: Sections; readonly patches: readonly Patch[] };
+  /** How an agent preset is declared: files in the home by their paths there, and entries of the patch layer. */
+  preset(id: string, plugins: readonly Patch[]): { readonly files: Readonly<Record<string, string>>; readonly patches: readonly Patch[] };
   /** How a method of the web profile's API is called; methods go by the names of 0.1. */
   request(method: string, payload: object): { readonly method: string; readonly payload: unknown };
   /** The headers of one who has logged in at the address that `dsh web` prints. */
@@ -45,6 +47,7 @@ const rc8: Harness = {
   foreground: true,
   remounts: true,
   configure: (sections) => ({ settings: sections, patches: [] }),
+  preset: (id, plugins) => ({ files: { [`.agent-presets/${id}/agent.cordis.yml`]: JSON.stringify(plugins) }, patches: [] }),
   request: (method, payload) => ({ method, payload }),
   login: async () => ({}),
 };
@@ -66,6 +69,10 @@ const v021: Harness = {
     // By itself it rejects the ninth subagent that is active at once, and a subagent's own; here only our limits may bind.
     const all = { ...sections, subagent: { maxActiveSubagents: 1_000, maxDepth: 8, ...sections['subagent'] } };
     return { settings: {}, patches: Object.entries(all).map(([id, config]) => ({ id, config })) };
+  },
+  preset: (id, plugins) => {
+    const row = { id: `preset-${id}`, name: '@deepseek-ai/dsh-agent-preset', config: { id, plugins } };
+    return { files: {}, patches: [{ insert: [row] }] };
   },
   request: (method, payload) => {
     if (method.startsWith('settings.')) return { method: method.replace('.', '/'), payload: { args: payload } };

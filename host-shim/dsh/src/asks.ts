@@ -35,8 +35,13 @@ const MAX_DEPTH = 64;
 const TITLE_SOONEST_MS = 1_000;
 const TITLE_LATEST_MS = 10_000;
 
-/** Answers what a component asks. */
-export function answer(ask: Ask, root: Context, settings: Settings): Reply | Promise<Reply> {
+/** Answers what a component asks. Sessions that are not for it to hear of are as good as unknown. */
+export function answer(
+  ask: Ask,
+  root: Context,
+  settings: Settings,
+  isKnown: (session: Session) => boolean = () => true,
+): Reply | Promise<Reply> {
   const { id, kind } = ask;
   switch (kind) {
     case 'read-settings':
@@ -48,7 +53,7 @@ export function answer(ask: Ask, root: Context, settings: Settings): Reply | Pro
     case 'list-models':
       return models(id, root, ask.provider ?? '');
     case 'describe-sessions':
-      return (limiter) => limiter.answerSessions(id, sessions(root, ask.sessions ?? []));
+      return (limiter) => limiter.answerSessions(id, sessions(root, ask.sessions ?? [], isKnown));
   }
 }
 
@@ -109,7 +114,7 @@ interface Known {
   readonly titleOf: (session: Session) => string | undefined;
 }
 
-function sessions(root: Context, ids: readonly string[]): SessionInfo[] {
+function sessions(root: Context, ids: readonly string[], isKnown: (session: Session) => boolean): SessionInfo[] {
   const [store, titles] = [root.get('sessions'), root.get('sessionTitle')];
   const found = new Map<string, Session | undefined>();
   const find = (id: string): Session | undefined => {
@@ -120,7 +125,7 @@ function sessions(root: Context, ids: readonly string[]): SessionInfo[] {
   return ids.slice(0, MAX_SESSIONS).flatMap((id) => {
     try {
       const session = find(id);
-      return session === undefined ? [] : [described(known, session)];
+      return session === undefined || !isKnown(session) ? [] : [described(known, session)];
     } catch {
       return [];
     }

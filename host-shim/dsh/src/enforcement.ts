@@ -4,6 +4,9 @@
  * A document with a mistake changes nothing: the last one without a mistake stays in force, also over a restart of the
  * harness. Where there never was one, what is valid of it is in force. Either way the mistake is told, with row and field,
  * here and by the component's stats, until it is put right.
+ *
+ * Not all of it is the row's to say: what the host's row says for everybody is put in before the component sees it, whichever
+ * document it is that comes to be in force. What is kept for a restart is what the row said.
  */
 import type { Configured, Limiter, Problem } from '../../node/index.d.ts';
 import manifest from '../package.json' with { type: 'json' };
@@ -18,7 +21,9 @@ export class Enforcement {
   #stored: Stored;
   #say: Reporter;
   #stats: () => unknown;
-  /** The text that was last looked at. */
+  /** Puts what others say for this row into a document. */
+  #amend: (text: string) => string;
+  /** The text that was last looked at, with what others say. */
   #given: string | undefined;
   /** The text of which everything valid is in force; none while an earlier one takes its place. */
   #inForce: string | undefined;
@@ -29,14 +34,22 @@ export class Enforcement {
   #early = false;
   /** Whether the newest came while the component was failing, and could not be taken. */
   #missed = false;
+  /** The document that the component works by, as the row says it. */
+  #effective: string | undefined;
 
-  constructor(gate: Gate, document: Document, stored: Stored, stats: () => unknown, say: Reporter) {
+  constructor(gate: Gate, document: Document, stored: Stored, stats: () => unknown, say: Reporter, amend: (text: string) => string) {
+    this.#amend = amend;
     this.#gate = gate;
     this.#document = document;
     this.#stored = stored;
     this.#stats = stats;
     this.#say = say;
     document.isInForce = () => this.#inForce === document.text;
+  }
+
+  /** The document that decides: what the component works by, or while there is none, the newest. */
+  get effective(): string {
+    return (this.#gate.limiter === undefined ? undefined : this.#effective) ?? this.#document.text;
   }
 
   /** Puts the document in force in a limiter that has nothing in force yet. */
@@ -48,26 +61,32 @@ export class Enforcement {
   /** Looks at the document again, and says whether it has changed. */
   renew(): boolean {
     const { limiter } = this.#gate;
-    const changed = this.#document.text !== this.#given;
+    const { text } = this.#document;
+    const amended = this.#amend(text);
+    const changed = amended !== this.#given;
     if (limiter === undefined) {
-      this.#given = this.#document.text;
-      this.#gate.closed = this.#asksClosed(this.#given);
+      this.#given = amended;
+      this.#gate.closed = this.#asksClosed(text);
     } else if (changed || this.#missed) {
       this.#enforce(limiter);
       const state = this.#gate.limiter?.status().state;
       this.#missed = this.#wrong && state !== undefined && state !== 'running';
     } else if (!this.#wrong) {
-      this.#remember(this.#document.text);
+      this.#remember(text);
     }
     return changed;
   }
 
-  /** A component that is back may take what it could not take before; once, because it may have failed over just that. */
-  retry(): void {
+  /**
+   * A component that is back may take what it could not take before; once, because it may have failed over just that. Says whether it
+   * was asked to.
+   */
+  retry(): boolean {
     const { limiter } = this.#gate;
-    if (!this.#missed || limiter?.status().state !== 'running') return;
+    if (!this.#missed || limiter?.status().state !== 'running') return false;
     this.#missed = false;
     this.#enforce(limiter);
+    return true;
   }
 
   /** What `onFailure` says while there is no component to judge the document: its own word, or else that of the last good one. */
@@ -85,7 +104,7 @@ export class Enforcement {
   /** Puts the document in force, or what comes nearest to it. */
   #apply(limiter: Limiter): void {
     const { text } = this.#document;
-    this.#given = text;
+    this.#given = this.#amend(text);
     const { applied, problems } = this.#take(limiter, text);
     this.#wrong = !applied;
     this.#inForce = applied ? text : undefined;
@@ -125,10 +144,13 @@ export class Enforcement {
   }
 
   /** Has the component take a document. One it cannot even look at is wrong like any other. */
-  #take(limiter: Limiter, json: string, lenient = false): Configured {
+  #take(limiter: Limiter, text: string, lenient = false): Configured {
     try {
-      const configured = limiter.configure(json, lenient);
-      if (configured.applied) this.#gate.closed = onFailure(json) === 'closed';
+      const configured = limiter.configure(this.#amend(text), lenient);
+      if (configured.applied) {
+        this.#gate.closed = onFailure(text) === 'closed';
+        this.#effective = text;
+      }
       return configured;
     } catch (error) {
       return { applied: false, problems: [{ path: '', message: describe(error) }] };

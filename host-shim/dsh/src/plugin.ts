@@ -1,25 +1,20 @@
-/** Ties the harness's hooks to the gate: what a row's configuration becomes, and where calls come from. */
-import { AsyncLocalStorage } from 'node:async_hooks';
+/** One row: its gate, its configuration, its routes, tied to each other and to the hub that brings it its calls. */
 import type { Context } from '@deepseek-ai/cordis';
-import type { GenerateOptions, StreamChunk } from '@deepseek-ai/dsh-llm';
-import type {} from '@deepseek-ai/dsh-agent';
-import type {} from '@deepseek-ai/dsh-session';
-import type {} from '@deepseek-ai/dsh-subagent';
-import type {} from '@deepseek-ai/dsh-tools';
+import type { Session } from '@deepseek-ai/dsh-session';
 import { answer } from './asks.ts';
 import { tooOld } from './compat/harness.ts';
+import { presetByPlace, presetByScope, scopeAt, type ScopeKey } from './compat/scope.ts';
 import { Enforcement } from './enforcement.ts';
 import { Gate, describe } from './gate.ts';
+import { Hub, type Place, type Tenant } from './hub.ts';
 import { load, packaged, type Parts } from './load.ts';
 import { reporter, type Reporter } from './report.ts';
 import { Requests } from './requests.ts';
 import { isEnding, leave, settle, type Living } from './row.ts';
 import { Document } from './settings.ts';
-import { Spawns } from './spawns.ts';
-import { Stored } from './stored.ts';
-import { GatedStream, type Running } from './stream.ts';
+import { Stored, type Standing } from './stored.ts';
+import { Acquaintances, ceilingsOf, isOpen, parsed, selectorOf, withCeilings, type Selector } from './tenant.ts';
 import { Trace } from './trace.ts';
-import { Transport } from './transport.ts';
 import { Web } from './web.ts';
 
 /** Mounts the plugin on a row. */
@@ -32,65 +27,141 @@ export function mount(ctx: Context, config: unknown, parts: Parts = packaged()):
   }
 }
 
-class Plugin implements Living {
+/** What a text says of the tenant. */
+interface Said {
+  readonly text: string;
+  readonly selector: Selector | undefined;
+  readonly ceilings: unknown;
+}
+
+class Plugin implements Living, Tenant, Standing {
   readonly gate: Gate;
   readonly requests: Requests;
-  #web: Web;
   readonly settings: Document;
+  readonly row: string;
+  readonly baseUrl: string | undefined;
+  scope: ScopeKey | undefined;
+  preset: string | null | undefined;
+  isNew: boolean;
+  #web: Web;
   #enforcement: Enforcement;
-  #spawns: Spawns;
-  #transport: Transport;
+  #hub: Hub;
   #say: Reporter;
-  #listeners: Array<() => unknown>;
-  #within = new AsyncLocalStorage<Running>();
   #parts: Parts;
+  /** The mounting that came last. */
+  #ctx: Context;
+  #known: Acquaintances;
+  #name: string | undefined;
+  /** Of the text that decides. */
+  #read: Said | undefined;
+  #hasWarned = false;
 
   constructor(ctx: Context, parts: Parts) {
     const { root } = ctx;
+    this.#ctx = ctx;
     this.#parts = parts;
-    this.#say = reporter(root);
+    this.#say = reporter(root, () => this.#name);
     // The profile's own rows are all included by one; its name says nothing.
-    const row = ctx.fiber.entry?.id.replace(/^include:/u, '') ?? 'gen-limit';
-    this.settings = new Document(new Stored(ctx.baseUrl, row, 'taken-over'), this.#say);
-    const trace = Trace.fromEnvironment();
+    this.row = ctx.fiber.entry?.id.replace(/^include:/u, '') ?? 'gen-limit';
+    this.baseUrl = ctx.baseUrl;
+    this.scope = scopeAt(ctx);
+    this.preset = this.scope === undefined ? undefined : (presetByPlace(ctx) ?? null);
+    this.isNew = this.preset === null;
+    this.settings = new Document(new Stored(this, 'taken-over'), this.#say);
+    const trace = Trace.fromEnvironment(() => this.#name);
     this.gate = new Gate(this.#say, trace, false, () => isEnding(root));
-    this.requests = new Requests(this.gate, (ask) => answer(ask, root, this.settings));
-    this.#enforcement = new Enforcement(this.gate, this.settings, new Stored(ctx.baseUrl, row), () => this.requests.stats(), this.#say);
+    this.#hub = Hub.of(root, parts.transport);
+    this.#known = new Acquaintances(root);
+    const isKnown = (session: Session): boolean => this.#hub.isAlone || this.#known.has(session);
+    this.requests = new Requests(this.gate, (ask) => answer(ask, root, this.settings, isKnown));
+    const stats = (): unknown => this.requests.stats();
+    this.#enforcement = new Enforcement(this.gate, this.settings, new Stored(this), stats, this.#say, (text) => this.#amend(text));
     this.settings.onChange = () => this.#changed();
-    this.gate.onLog = () => this.#enforcement.retry();
+    this.settings.hasSettings = () => this.#hub.withSettings === this;
+    this.gate.onLog = () => {
+      if (this.#enforcement.retry()) this.#hub.renew();
+    };
     this.gate.onParting = (limiter) => {
       trace?.stats(this.requests.stats(), limiter);
       this.requests.close();
     };
     this.#web = new Web(root, this.gate, this.requests, this.#say);
-    this.#spawns = new Spawns(this.gate);
-    this.#transport = new Transport(root, this.#within, this.#say, parts.transport);
-    this.#listeners = this.#listen(root);
+    this.#hub.join(this);
     void this.#load();
   }
 
   adopt(ctx: Context, config: unknown): void {
+    this.#ctx = ctx;
+    this.scope = scopeAt(ctx);
     this.settings.follow(ctx, config);
     this.#changed(true);
     ctx.effect(() => () => leave(ctx), 'gen-limit row');
   }
 
   stop(): void {
-    for (const stop of this.#listeners) stop();
     this.#web.stop();
-    this.#transport.stop();
+    this.#hub.leave(this);
+  }
+
+  get selector(): Selector | undefined {
+    return this.#said.selector;
+  }
+
+  get ceilings(): unknown {
+    return this.#said.ceilings;
+  }
+
+  get isPlain(): boolean {
+    const selector = selectorOf(parsed(this.settings.row));
+    return selector !== undefined && isOpen(selector);
+  }
+
+  get #said(): Said {
+    const text = this.#enforcement.effective;
+    if (this.#read?.text === text) return this.#read;
+    const config = parsed(text);
+    return (this.#read = { text, selector: selectorOf(config), ceilings: ceilingsOf(config) });
+  }
+
+  called(session: Session | undefined): void {
+    this.#known.add(session);
+  }
+
+  place(place: Place | undefined): void {
+    this.#name = place?.name;
+    this.#web.move(place);
+    if (place === undefined) return;
+    this.settings.reconsider();
+    if (this.#enforcement.renew()) this.#hub.renew();
+  }
+
+  overshadowed(by: Tenant): void {
+    this.#say('warn', `row ${this.row} owns no calls: row ${by.row}, which was mounted before it, names the same`);
+  }
+
+  /** Ceilings are the operator's, whatever a row says. */
+  #amend(text: string): string {
+    const { host } = this.#hub;
+    if (host === this) return text;
+    const isSettled = host !== undefined || this.scope !== undefined;
+    if (isSettled && !this.#hasWarned && ceilingsOf(parsed(text)) !== undefined) {
+      this.#hasWarned = true;
+      this.#say('warn', `row ${this.row}: ceilings are those of the host's row; what this one says of them is not in force`);
+    }
+    return withCeilings(text, host?.ceilings);
   }
 
   async #load(): Promise<void> {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const [limiter] = await Promise.all([load(this.#parts), this.settings.ready]);
+      const [limiter] = await Promise.all([load(this.#parts), this.#ready()]);
       // Meanwhile the row may have gone, or another load come first.
       if (!this.gate.loading && !this.gate.failed) return;
       this.#enforcement.begin(limiter);
       this.gate.open(limiter);
       this.#web.serve(limiter.paths());
+      this.#hub.renew();
       this.#enforcement.announce(limiter);
     } catch (error) {
       // As above: this failure is nobody's any more.
@@ -101,52 +172,19 @@ class Plugin implements Living {
     }
   }
 
+  /** The configuration is known, and whose it is. */
+  async #ready(): Promise<void> {
+    await this.settings.ready;
+    if (!this.isNew) return;
+    this.preset = (await presetByScope(this.#ctx)) ?? null;
+    this.isNew = false;
+    this.#hub.renew();
+  }
+
   /** The configuration may have changed; whoever mounts us again may have put right what kept the component from coming up. */
   #changed(mounted = false): void {
     const changed = this.#enforcement.renew();
+    this.#hub.renew();
     if (this.gate.failed && (changed || mounted)) void this.#load();
-  }
-
-  /** Listens at the root, so that calls are seen also while the plugin is between two mountings. */
-  #listen(root: Context): Array<() => unknown> {
-    const { gate } = this;
-    const spawns = this.#spawns;
-    const first = { prepend: true, global: true };
-    return [
-      root.on('llm/stream', (options, next) => this.#stream(root, options, next), first),
-      root.on('tools/pre-execute', (exec, next) =>
-        gate.loading || gate.tools.has(exec.name) ? spawns.preExecute(exec, next) : next(), first),
-      // The earlier of these two counts: the first never comes for a call that was stopped before its body, the second only
-      // after those of the calls before it.
-      root.on('tools/execute', (exec, next) => (spawns.runs(exec) ? spawns.execute(exec, next) : next()), first),
-      root.on('tools/result', (exec, result) => void spawns.ended(exec, result), first),
-      root.on('subagent/start', ({ id }) => {
-        const session = root.get('sessions')?.get(id);
-        const { provider, model } = root.get('agents')?.get(id)?.options ?? {};
-        const route = provider === undefined || model === undefined ? undefined : { provider, model };
-        spawns.started(id, session?.header.parentSession, route, session);
-      }, first),
-      root.on('subagent/end', ({ id }) => spawns.stopped(id), first),
-    ];
-  }
-
-  #stream(root: Context, options: GenerateOptions, next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {
-    const { provider, model, sessionId, signal, purpose } = options;
-    return new GatedStream({
-      gate: this.gate,
-      provider,
-      within: this.#within,
-      signal,
-      next: () => {
-        this.#transport.renew();
-        return next();
-      },
-      start: () => {
-        const session = sessionId === undefined ? undefined : root.get('sessions')?.get(sessionId);
-        const { first, spawn } = this.#spawns.calls(sessionId, session);
-        const info = { kind: 'stream', session: sessionId, provider, model } as const;
-        return this.gate.startStream(info, first, spawn, this.#within.getStore()?.id, purpose);
-      },
-    });
   }
 }

@@ -7,12 +7,14 @@ export type Level = 'debug' | 'info' | 'warn' | 'error';
 /** Says one line; a loud one goes to stderr as well. Warnings and errors are loud by themselves. */
 export type Reporter = (level: Level, message: string, loud?: boolean) => void;
 
-/** The reporter of one harness. It never throws: a call must not fail for want of a place to tell of it. */
-export function reporter(root: Context): Reporter {
+/** The reporter of one harness, or of one tenant in it. It never throws: a call must not fail for want of a place to tell of it. */
+export function reporter(root: Context, tenant: () => string | undefined = () => undefined): Reporter {
   const logger = root.logger('gen-limit');
   return (level, message, loud = level === 'warn' || level === 'error') => {
-    attempt(() => logger[level]('%s', message));
-    if (loud) attempt(() => process.stderr.write(`gen-limit: ${message}\n`));
+    const name = tenant();
+    const line = name === undefined ? message : `tenant ${name}: ${message}`;
+    attempt(() => logger[level]('%s', line));
+    if (loud) attempt(() => process.stderr.write(`gen-limit: ${line}\n`));
   };
 }
 

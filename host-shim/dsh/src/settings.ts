@@ -7,6 +7,9 @@
  * settings; on 0.2, where the stored document is the row itself, nothing, except for as long as it takes a section that 0.1
  * stored to be taken over into the row. `text` is the whole, and nobody else puts it together.
  *
+ * One row of a harness has the settings, the host's own. The harness knows our section by one name, and on 0.2 rows of presets by the
+ * ids of others; so all other rows keep away from both, are what they say where they stand, and are only to be read here.
+ *
  * # When it is known
  *
  * The harness mounts rows in any order, so what the user stored may come later than we do. Until the settings have come,
@@ -81,6 +84,8 @@ export class Document implements Settings {
   onChange: () => void = () => undefined;
   /** Whether what is valid of it is in force: whoever enforces it knows. */
   isInForce: () => boolean = () => false;
+  /** Whether this row is the one that has the settings. */
+  hasSettings: () => boolean = () => true;
   #known = false;
   #setKnown: () => void = () => undefined;
   #row: unknown;
@@ -92,6 +97,10 @@ export class Document implements Settings {
   #stuck = false;
   #open: Open | undefined;
   #fiber: Fiber | undefined;
+  /** Whether it had the settings when they came, or were looked for. */
+  #had = false;
+  /** How often the row has changed. */
+  #edits = 0;
   #taken: Stored;
   #say: Reporter;
 
@@ -119,15 +128,28 @@ export class Document implements Settings {
   /** Follows the row and the settings as a mounting sees them, until it is disposed of. */
   follow(ctx: Context, config: unknown): void {
     this.#row = plain(config);
+    // Who has the settings may depend on what rows say, so they are told first.
+    this.onChange();
     onRowEdit(ctx, (row) => {
       this.#row = row;
+      this.#edits += 1;
       if (this.#stuck) this.#inherited();
       this.onChange();
       // A section is registered together with what it lies over.
       if (this.#open?.over === true) void this.#fiber?.restart().catch(() => undefined);
     });
+    this.#had = this.hasSettings();
     this.#fiber = ctx.inject(['settings'], (inner) => this.#attach(inner));
     if (!this.#known) this.#settle(ctx.root);
+  }
+
+  /** Another row may have the settings now, or this one. */
+  reconsider(): void {
+    if (this.#fiber === undefined || this.#had === this.hasSettings()) return;
+    this.#had = !this.#had;
+    if (!this.#had) this.#user = this.#legacy = undefined;
+    void this.#fiber.restart().catch(() => undefined);
+    if (!this.#had) this.onChange();
   }
 
   /** Without settings the document is known when everything is mounted. */
@@ -144,6 +166,7 @@ export class Document implements Settings {
 
   /** The settings have come. Never throws: the harness would give the row up. */
   #attach(ctx: Context): void {
+    if (!this.#had) return this.#know();
     let told: string | undefined;
     const attempt = (): boolean => {
       try {
@@ -217,10 +240,11 @@ export class Document implements Settings {
   }
 
   async read(): Promise<Section> {
-    return this.#section(this.#opened());
+    return this.#had ? this.#section(this.#opened()) : this.#readOnly();
   }
 
   async update(patch: string, revision?: string): Promise<Section> {
+    if (!this.#had) throw new SettingsFailure('read-only', 'the configuration of this tenant is changed where its row stands');
     const open = this.#opened();
     const change = fromJson(patch);
     if (!isObject(change)) throw new SettingsFailure('invalid', `expected an object of keys to change, found ${patch.slice(0, 40)}`);
@@ -302,6 +326,12 @@ export class Document implements Settings {
       writable: service.writable,
       revision: `${epoch}.${revision}`,
     };
+  }
+
+  /** Of a row without settings there is nothing but the row. */
+  #readOnly(): Section {
+    const text = this.row;
+    return { value: this.text, base: text, user: '{}', inForce: this.isInForce(), writable: false, revision: `row.${this.#edits}` };
   }
 
   #conflict(open: Open): SettingsFailure {

@@ -4,6 +4,13 @@
  * The harness tells nobody which tool call made a child. When a child starts, the oldest outstanding spawn of its parent
  * and route is taken for the one; children of one parent are alike to the line, so a mix-up among them changes nothing. A
  * child that no tool call made (a workflow's) may take the credit of a spawn that waits beside it, which is harmless too.
+ *
+ * # Whose spawn it is
+ *
+ * A spawn is paced by whoever owns its parent's calls, because before there is a child nothing else is known of it, and a child
+ * joins its parent's preset, descends from its sessions and works in its folder. Should the child's calls belong to somebody else
+ * all the same, the credit is given back as soon as that is seen, and the child calls there like anybody: the name of a
+ * spawn means nothing to a gate that did not give it.
  */
 import type { Session } from '@deepseek-ai/dsh-session';
 import type { PreToolDecision, ToolExecution, ToolExecutionResult } from '@deepseek-ai/dsh-tools';
@@ -14,6 +21,8 @@ import { CANCELLED, COMPLETED, FAILED, type Decision, type Gate } from './gate.t
 const BACKGROUND_START_MS = 60_000;
 
 interface Spawn {
+  /** Who let it through, and calls it by this id. */
+  readonly gate: Gate;
   readonly id: number;
   readonly parent: string | undefined;
   readonly route: ChildRoute | undefined;
@@ -22,25 +31,20 @@ interface Spawn {
 }
 
 export class Spawns {
-  #gate: Gate;
   /** Spawns that run, by their tool call. */
   #running = new WeakMap<object, Spawn>();
   /** Spawns that have no child yet, oldest first. */
   #childless: Spawn[] = [];
   /** The spawn of each child that has not called yet. */
-  #children = new Map<string, number>();
+  #children = new Map<string, Spawn>();
   /** Sessions that have called. */
   #begun = new WeakSet<Session>();
 
-  constructor(gate: Gate) {
-    this.#gate = gate;
-  }
-
-  /** Decides about a tool call that all others allow. */
-  async preExecute(exec: ToolExecution, next: () => Promise<PreToolDecision>): Promise<PreToolDecision> {
+  /** Has a gate decide about a tool call that all others allow. */
+  async preExecute(gate: Gate, exec: ToolExecution, next: () => Promise<PreToolDecision>): Promise<PreToolDecision> {
     const decision = await next();
     if (isFinal(decision) || exec.signal.aborted) return decision;
-    const end = await this.#enter(exec);
+    const end = await this.#enter(gate, exec);
     switch (end.kind) {
       case 'admitted':
         return decision;
@@ -52,28 +56,28 @@ export class Spawns {
     }
   }
 
-  async #enter(exec: ToolExecution): Promise<Decision> {
+  async #enter(gate: Gate, exec: ToolExecution): Promise<Decision> {
     const { signal } = exec;
     let onAbort = (): void => undefined;
     const left = new Promise<Decision>((resolve) => (onAbort = () => resolve({ kind: 'cancelled' })));
     signal.addEventListener('abort', onAbort, { once: true });
     try {
-      if (this.#gate.loading) {
-        await Promise.race([this.#gate.ready, left]);
+      if (gate.loading) {
+        await Promise.race([gate.ready, left]);
         if (signal.aborted) return { kind: 'cancelled' };
       }
-      if (!this.#gate.tools.has(exec.name)) return { kind: 'admitted' };
+      if (!gate.tools.has(exec.name)) return { kind: 'admitted' };
       const route = childRoute(exec);
       const parent = exec.agent?.id;
       const info = { kind: 'spawn', session: parent, provider: route?.provider, model: route?.model } as const;
-      const { id, decision } = this.#gate.startTool(exec.name, info);
+      const { id, decision } = gate.startTool(exec.name, info);
       const end = await Promise.race([decision, left]);
-      if (signal.aborted || end.kind === 'cancelled' || this.#gate.cancelled) {
-        this.#gate.finish(id, CANCELLED);
+      if (signal.aborted || end.kind === 'cancelled' || gate.cancelled) {
+        gate.finish(id, CANCELLED);
         return { kind: 'cancelled' };
       }
       if (end.kind === 'admitted') {
-        const spawn: Spawn = { id, parent, route };
+        const spawn: Spawn = { gate, id, parent, route };
         this.#running.set(exec, spawn);
         this.#expire();
         this.#childless.push(spawn);
@@ -104,20 +108,21 @@ export class Spawns {
     spawn.ended = performance.now();
     const outcome = exec.signal.aborted ? CANCELLED : result.isError ? FAILED : COMPLETED;
     if (outcome !== COMPLETED) this.#forget(spawn);
-    this.#gate.finish(spawn.id, outcome);
+    spawn.gate.finish(spawn.id, outcome);
   }
 
-  /** A child has been made. */
-  started(child: string, parent: string | undefined, route: ChildRoute | undefined, session: Session | undefined): void {
+  /** A child has been made, whose calls will go to a gate, or to none. */
+  started(gate: Gate | undefined, child: string, parent: string | undefined, route: ChildRoute | undefined, session: Session | undefined): void {
     if (session !== undefined && this.#hasBegun(session)) return;
     this.#expire();
     const fits = (spawn: Spawn): boolean =>
       spawn.parent === parent && (route === undefined || spawn.route === undefined ||
         (spawn.route.provider === route.provider && spawn.route.model === route.model));
-    const spawn = this.#childless.find(fits);
+    const spawn = this.#childless.find((spawn) => spawn.gate === gate && fits(spawn)) ?? this.#childless.find(fits);
     if (spawn === undefined) return;
     this.#forget(spawn);
-    this.#children.set(child, spawn.id);
+    if (spawn.gate === gate) this.#children.set(child, spawn);
+    else spawn.gate.finish(spawn.id, CANCELLED);
   }
 
   /** A child is done, perhaps without ever having called. */
@@ -125,13 +130,15 @@ export class Spawns {
     this.#children.delete(child);
   }
 
-  /** What is known of a session that calls now: whether it is its first call, and the spawn that made it. */
-  calls(id: string | undefined, session: Session | undefined): { first: boolean; spawn: number | undefined } {
+  /** What is known of a session that calls now, by way of a gate: whether it is its first call, and the spawn that made it. */
+  calls(gate: Gate, id: string | undefined, session: Session | undefined): { first: boolean; spawn: number | undefined } {
     const spawn = id === undefined ? undefined : this.#children.get(id);
     if (id !== undefined) this.#children.delete(id);
     const first = session === undefined || !this.#hasBegun(session);
     if (session !== undefined) this.#begun.add(session);
-    return { first, spawn };
+    if (spawn === undefined || spawn.gate === gate) return { first, spawn: spawn?.id };
+    spawn.gate.finish(spawn.id, CANCELLED);
+    return { first, spawn: undefined };
   }
 
   /** Whether a session has called before, in this process or, if it was resumed, in an earlier one. */

@@ -7,15 +7,21 @@ import { homedir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** The place for one text of one row of one profile. */
+/** What a row belongs to, and what it is called there. Ids of rows are not the only ones of their kind. */
+export interface Standing {
+  readonly baseUrl: string | undefined;
+  readonly row: string;
+  /** The preset that it stands in, if it does; null as long as it is not known which. */
+  readonly preset: string | null | undefined;
+}
+
+/** The place for one text of one row. */
 export class Stored {
-  #baseUrl: string | undefined;
-  #row: string;
+  #of: Standing;
   #suffix: string;
 
-  constructor(baseUrl: string | undefined, row: string, suffix = 'json') {
-    this.#baseUrl = baseUrl;
-    this.#row = row;
+  constructor(of: Standing, suffix = 'json') {
+    this.#of = of;
     this.#suffix = suffix;
   }
 
@@ -40,9 +46,13 @@ export class Stored {
     renameSync(draft, path);
   }
 
-  /** Throws where there is no home. */
+  /** Throws where there is no home, or no place in it that is this row's alone. */
   #path(): string {
-    return join(home(), 'gen-limit', `${encodeURIComponent(profile(this.#baseUrl))}.${encodeURIComponent(this.#row)}.${this.#suffix}`);
+    const { baseUrl, row, preset } = this.#of;
+    if (preset === null) throw new Error('it is not known yet which preset the row stands in');
+    // No profile's name begins so.
+    const owner = preset === undefined ? encodeURIComponent(profile(baseUrl)) : `@${encodeURIComponent(preset)}`;
+    return join(home(), 'gen-limit', `${owner}.${encodeURIComponent(row)}.${this.#suffix}`);
   }
 }
 

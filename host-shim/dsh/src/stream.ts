@@ -32,6 +32,8 @@ type Step = IteratorResult<StreamChunk, undefined>;
 
 /** A call as what happens inside it sees it. */
 export interface Running {
+  /** Who let it run, and calls it by this id. */
+  readonly gate: Gate;
   readonly id: number;
   readonly provider: string;
   /** Whether it has not ended; what it has begun may go on. */
@@ -70,6 +72,10 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
 
   constructor(beginning: Beginning) {
     this.#beginning = beginning;
+  }
+
+  get gate(): Gate {
+    return this.#beginning.gate;
   }
 
   get id(): number {

@@ -14,16 +14,18 @@ type Fields = Record<string, string | number | undefined>;
 
 export class Trace {
   #file: string;
+  #tenant: () => string | undefined;
   #calls = new Map<number, { fields: Fields; since: number }>();
 
   /** The trace the environment asks for, if it does. */
-  static fromEnvironment(): Trace | undefined {
+  static fromEnvironment(tenant?: () => string | undefined): Trace | undefined {
     const file = process.env['DSH_GEN_LIMIT_TRACE'];
-    return file ? new Trace(file) : undefined;
+    return file ? new Trace(file, tenant) : undefined;
   }
 
-  constructor(file: string) {
+  constructor(file: string, tenant: () => string | undefined = () => undefined) {
     this.#file = file;
+    this.#tenant = tenant;
   }
 
   admit(id: number, info: CallInfo): void {
@@ -71,9 +73,10 @@ export class Trace {
     this.#append({ t: Date.now(), event, id, ...this.#calls.get(id)?.fields, ...more });
   }
 
+  /** Every tenant numbers its own calls. */
   #append(line: object): void {
     try {
-      appendFileSync(this.#file, `${JSON.stringify(line)}\n`);
+      appendFileSync(this.#file, `${JSON.stringify({ ...line, tenant: this.#tenant() })}\n`);
     } catch {
       // A trace that cannot be written disturbs nobody.
     }

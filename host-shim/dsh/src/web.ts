@@ -5,6 +5,9 @@
  * between two mountings; they go with the row. Without a component the host answers for it: stats say why, the others
  * that they cannot.
  *
+ * The paths that a component names are those of the host's row; every other tenant has them under a name of its own, of which
+ * its component knows nothing. The host's row alone hears that there are others.
+ *
  * # Order
  *
  * The [fence](fence.ts) comes first and depends on the request alone, then the harness's login, then type and size of the
@@ -16,11 +19,13 @@ import type { Context } from '@deepseek-ai/cordis';
 import type {} from '@deepseek-ai/dsh-host-webserver';
 import type { Response, Status } from '../../node/index.d.ts';
 import { BODY_MS, MAX_BODY, cutOff, hasBody, read } from './body.ts';
+import { isObject } from './compat/legacy.ts';
 import { CONNECTION, loginRejection } from './compat/login.ts';
 import { fence } from './fence.ts';
 import { describe, type Gate } from './gate.ts';
 import { inWords, type Reporter } from './report.ts';
 import { STATS, type Answer, type Requests } from './requests.ts';
+import { parsed, pathOf } from './tenant.ts';
 import { isToken, writeToken } from './token.ts';
 
 /** Where the packaged component answers. Any component's own paths are served once it is there. */
@@ -47,13 +52,27 @@ const ALWAYS: ReadonlyArray<readonly [string, string]> = [
 ];
 
 type Reply = Pick<Response, 'status' | 'headers' | 'body'>;
-type Handler = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
+
+/** Another tenant, and where its routes are. */
+export interface Neighbour {
+  readonly name: string;
+  readonly path: string;
+}
+
+/** Where a row is served. */
+export interface Address {
+  /** The tenant's name; none for the row that the paths themselves belong to. */
+  readonly name: string | undefined;
+  /** Who else there is to tell of. */
+  readonly neighbours: readonly Neighbour[];
+}
 
 export class Web {
   #gate: Gate;
   #requests: Requests;
   #say: Reporter;
   #paths = new Set(PACKAGED);
+  #address: Address | undefined;
   /** Where there is a web server now. */
   #server: Context | undefined;
   #routes = new Map<string, () => void>();
@@ -72,7 +91,16 @@ export class Web {
   /** The component is there and names its paths. */
   serve(paths: readonly string[]): void {
     this.#paths = new Set([...PACKAGED, ...paths]);
-    if (this.#server !== undefined) this.#register(this.#server);
+    this.#register();
+  }
+
+  /** Is to serve there and nowhere else; without an address nowhere at all. */
+  move(address: Address | undefined): void {
+    const stays = address?.name === this.#address?.name && (address === undefined) === (this.#address === undefined);
+    this.#address = address;
+    if (stays) return;
+    this.#leave();
+    this.#register();
   }
 
   /** The row is gone. */
@@ -89,26 +117,32 @@ export class Web {
     } catch (error) {
       this.#say('warn', `no token could be written, so only the harness's own page is answered: ${describe(error)}`);
     }
-    this.#register(ctx);
+    this.#register();
   }
 
   #close(): void {
     this.#server = undefined;
+    this.#leave();
+  }
+
+  #leave(): void {
     for (const leave of this.#routes.values()) leave();
     this.#routes.clear();
   }
 
-  #register(ctx: Context): void {
+  #register(): void {
+    const [ctx, address] = [this.#server, this.#address];
+    if (ctx === undefined || address === undefined) return;
     for (const path of this.#paths) {
       if (this.#routes.has(path)) continue;
+      const served = address.name === undefined ? path : pathOf(path, address.name);
+      const handler = (request: IncomingMessage, response: ServerResponse): Promise<void> => this.#handle(ctx, path, request, response);
       try {
-        const { leave, second } = claim(ctx, path, (request, response) => this.#handle(ctx, path, request, response));
-        this.#routes.set(path, leave);
-        if (second) this.#say('warn', `${path} answers for another row of this plugin, not for this one as well`);
+        this.#routes.set(path, ctx.webServer.register({ kind: 'exact', path: served, handler }));
       } catch (error) {
         // Told once for each web server.
         this.#routes.set(path, () => undefined);
-        this.#say('warn', `${path} is not served: ${describe(error)}`);
+        this.#say('warn', `${served} is not served: ${describe(error)}`);
       }
     }
   }
@@ -153,8 +187,18 @@ export class Web {
     const told = TOLD.flatMap((name) => headers[name]?.map((value) => [name, value] as const) ?? []);
     const method = request.method ?? 'GET';
     const answer = await this.#requests.send({ method: method === 'HEAD' ? 'GET' : method, path, query: queryOf(request), headers: told, body });
-    const without = path === STATS && (method === 'GET' || method === 'HEAD') ? this.#withoutComponent() : undefined;
-    return without ?? this.#fromComponent(answer, method);
+    const reply = this.#fromComponent(answer, method);
+    if (path !== STATS || (method !== 'GET' && method !== 'HEAD')) return reply;
+    return this.#withNeighbours(this.#withoutComponent() ?? reply);
+  }
+
+  /** Stats with what their component does not know of: who else there is. */
+  #withNeighbours(reply: Reply): Reply {
+    const tenants = this.#address?.neighbours ?? [];
+    if (tenants.length === 0 || reply.status !== 200) return reply;
+    const stats = parsed(new TextDecoder().decode(reply.body));
+    if (!isObject(stats) || !('host' in stats) || !isObject(stats.host)) return reply;
+    return { ...reply, body: encoded({ ...stats, host: { ...stats.host, tenants } }) };
   }
 
   #fromComponent(answer: Answer, method: string): Reply {
@@ -189,30 +233,6 @@ export class Web {
 
 /** Connections that end with the answer they are getting. */
 const ending = new WeakSet<object>();
-
-/** The rows that serve a path in one harness, the one that answers first. */
-const claims = new WeakMap<object, Map<string, { handlers: Handler[]; unregister: () => void }>>();
-
-/** Serves a path, or stands by until the row that does is gone. Throws where somebody else serves it. */
-function claim(ctx: Context, path: string, handler: Handler): { leave: () => void; second: boolean } {
-  const paths = claims.get(ctx.root.fiber) ?? new Map<string, { handlers: Handler[]; unregister: () => void }>();
-  claims.set(ctx.root.fiber, paths);
-  let held = paths.get(path);
-  if (held === undefined) {
-    const handlers: Handler[] = [];
-    const unregister = ctx.webServer.register({ kind: 'exact', path, handler: async (request, response) => handlers[0]?.(request, response) });
-    paths.set(path, (held = { handlers, unregister }));
-  }
-  const { handlers, unregister } = held;
-  handlers.push(handler);
-  const leave = (): void => {
-    handlers.splice(handlers.indexOf(handler), 1);
-    if (handlers.length > 0) return;
-    paths.delete(path);
-    unregister();
-  };
-  return { leave, second: handlers.length > 1 };
-}
 
 /** The body of a request that may have one, or the answer that it gets instead. */
 async function bodyOf(request: IncomingMessage): Promise<Uint8Array | Reply | undefined> {
@@ -257,7 +277,11 @@ function failure(status: number, error: string, headers: Array<[string, string]>
 
 function json(status: number, value: unknown): Reply {
   const headers: Array<[string, string]> = [['content-type', 'application/json; charset=utf-8'], ['cache-control', 'no-store']];
-  return { status, headers, body: new TextEncoder().encode(JSON.stringify(value)) };
+  return { status, headers, body: encoded(value) };
+}
+
+function encoded(value: unknown): Uint8Array {
+  return new TextEncoder().encode(JSON.stringify(value));
 }
 
 function send(request: IncomingMessage, response: ServerResponse, { status, headers, body }: Reply): void {

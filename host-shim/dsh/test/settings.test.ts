@@ -4,9 +4,10 @@ import { existsSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { suite, test, type TestContext } from 'node:test';
 import { Config, plain } from '../src/compat/settings.ts';
-import { SettingsFailure } from '../src/settings.ts';
+import type { Gate } from '../src/gate.ts';
+import { SettingsFailure, type Settings } from '../src/settings.ts';
 import { SettingsWorld, VERSIONS, type SettingsMaking } from './settings-support.ts';
-import { limit, settled, until } from './support.ts';
+import { fail, limit, settled, until } from './support.ts';
 
 /** Expects a refusal of the settings and gives it. */
 async function refused(work: Promise<unknown>, kind: SettingsFailure['kind']): Promise<SettingsFailure> {
@@ -480,13 +481,34 @@ suite('settings of dsh 0.1', () => {
     }
   });
 
-  test('a second row is told that the settings are taken', async () => {
+  test('a second row keeps away from the settings, and has them when the first has gone', async () => {
     const world = await make('');
-    await world.ctx.loader.create({ id: 'second', name: 'cordis:gen-limit', config: {} } as never);
-    await settled();
-    assert.match(world.told, /another row has the settings "dsh-gen-limit" already/u);
+    await world.ctx.loader.create({ id: 'second', name: 'cordis:gen-limit', config: limit(5) } as never);
+    await until(() => world.told.includes('max 5'));
     await world.settings.update(json(limit(1)));
     assert.equal(world.max, 1);
+    const rows = (globalThis as never)[Symbol.for('@creait/dsh-gen-limit.rows.2')] as WeakMap<object, { settings: Settings; gate: Gate }>;
+    const second = rows.get(world.ctx.loader.resolve('second')) ?? fail('there is no second row');
+    await refused(second.settings.update(json(limit(2))), 'read-only');
+    const { value, user, writable } = await second.settings.read();
+    assert.deepEqual([JSON.parse(value), user, writable], [limit(5), '{}', false]);
+    const { gate } = world;
+    await world.remove();
+    await until(() => gate.limiter === undefined);
+    await settled();
+    assert.deepEqual(JSON.parse((await second.settings.read()).value), limit(1), 'what the user set');
+    await second.settings.update(json(limit(2)));
+    assert.deepEqual(JSON.parse((await second.settings.read()).value), limit(2));
+    assert.doesNotMatch(world.told, /another row has the settings/u);
+  });
+
+  test('a row that a user gives conditions in the settings keeps the settings, so that they can be taken back', async () => {
+    const world = await make('');
+    await world.settings.update(json({ tenant: { session: 'a' } }));
+    await world.settings.update(json({ tenant: { session: 'b' }, ...limit(1) }));
+    await settled();
+    const { writable, value } = await world.settings.read();
+    assert.deepEqual([writable, JSON.parse(value), world.max], [true, { tenant: { session: 'b' }, ...limit(1) }, 1]);
   });
 });
 

@@ -72,6 +72,7 @@ async function stage(serve: (ask: Ask) => Reply | Promise<Reply> = () => () => 0
   const requests = new Requests(gate, serve);
   gate.onParting = () => requests.close();
   const web = new Web(root, gate, requests, say);
+  web.move({ name: undefined, neighbours: [] });
   await root.plugin({ name: 'connection', apply: (ctx: Context) => void ctx.provide('connection', {}) });
   await root.plugin(WebServer as never, { host: '127.0.0.1', port: 0 } as never);
   await settled();

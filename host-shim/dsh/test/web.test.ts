@@ -82,20 +82,22 @@ describe('where routes are', () => {
     assert.equal(world.stderr.some((line) => /route|token/u.test(line)), false);
   });
 
-  test('of two rows the first answers, and the second when that has gone', async () => {
+  test('of two rows the first answers, the second under a name, and in its place when that has gone', async () => {
     const world = await WebWorld.make({ config: limit(1) });
     await world.ctx.loader.create({ id: 'second', name: 'cordis:gen-limit', config: limit(7) } as never);
     await until(() => world.stderr.some((line) => /max 7/u.test(line)));
-    assert.match(world.stderr.join(''), /stats answers for another row/u);
-    const max = async (): Promise<unknown> => ((await world.ask(STATS)).json['scopes'] as Array<{ max: number }>)[0]?.max;
-    assert.equal(await max(), 1);
+    const named = PATHS.map((path) => path.replace('dsh-gen-limit/', 'dsh-gen-limit/t/second/'));
+    const max = async (path: string): Promise<unknown> => ((await world.ask(path)).json['scopes'] as Array<{ max: number }>)[0]?.max;
+    assert.deepEqual([await max(STATS), await max(named[2] ?? '')], [1, 7]);
     const { gate } = world;
     await world.remove();
     await until(() => gate.limiter === undefined);
-    assert.equal(await max(), 7);
+    assert.equal(await max(STATS), 7);
+    for (const path of named) assert.equal((await world.ask(path)).status, 404, path);
     await world.ctx.loader.remove('second');
     while ((await world.ask(STATS)).status !== 404);
     for (const path of PATHS) assert.equal((await world.ask(path)).status, 404, path);
+    assert.equal(world.stderr.some((line) => /not served/u.test(line)), false, world.stderr.join(''));
   });
 
   test('a path that somebody else serves is told of, the others are served', async () => {
