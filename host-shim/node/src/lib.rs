@@ -426,7 +426,7 @@ impl Limiter {
             limits.memory_bytes = arg::integer(bytes, "options.memoryBytes")? as usize;
         }
         if let Some(ticks) = options.call_ticks {
-            limits.call_ticks = arg::integer(ticks, "options.callTicks")?;
+            limits.call_ms = arg::integer(ticks, "options.callTicks")?.saturating_mul(10);
         }
         let clock = if options.manual_clock.unwrap_or_default() { Clock::Manual(0) } else { Clock::Boottime };
         let options = runtime::Options {
