@@ -21,9 +21,9 @@ use crate::instance::{Instance, Unborn};
 use crate::ticker::Ticker;
 use crate::{Cache, Limits, LoadError};
 
-/// Addresses reserved for a memory, as many as one may use by default; it can grow into them without being moved. Addresses
-/// only, pages come with use.
-const MEMORY_RESERVATION: u64 = 256 << 20;
+/// Addresses reserved for a memory, as many as one may use; it grows into them without being moved. Addresses only, pages come
+/// with use. Growth beyond would copy the whole memory within one instruction, which no deadline stops.
+pub(crate) const MEMORY_RESERVATION: u64 = 256 << 20;
 
 /// The engine and its clock. Cheap to clone; one per process is enough.
 #[derive(Clone)]

@@ -10,6 +10,10 @@
 //! More than `maxRestarts` instances within a minute, and `onFailure` decides for all until one works again: `open` lets
 //! everybody through and keeps counting, `closed` refuses new calls and those who wait. Attempts follow with a growing pause.
 //!
+//! An attempt that took long is not followed by another at once: whoever loops wherever it is called would block the thread as
+//! often as it may be tried. The next operation makes the next one; until then `onFailure` decides for who comes, and who waits
+//! goes on waiting.
+//!
 //! # Configurations
 //!
 //! A new text comes from outside, so it is tried first on an instance of its own: one that is refused, or that a component does
@@ -64,6 +68,14 @@ const FIRST_PAUSE_MS: u64 = 1_000;
 
 /// So many faults over requests within a minute, and requests are refused for the rest of it.
 const ROUTE_FAULTS: usize = 3;
+
+/// After so many ticks in a row that were to be followed by another at once, a component is restless: it gets no more than
+/// a tenth of the thread. The longest line is served in a hundred.
+const RESTLESS: u32 = 256;
+/// What is due within this time is due at once.
+const REST_MS: u64 = 10;
+/// A restless component is left alone so many times as long as it took.
+const REST_FACTOR: u64 = 9;
 
 /// A call is asked about so often.
 const ATTEMPTS: u32 = 2;
@@ -144,6 +156,8 @@ pub struct Plugin {
     out: Outbox,
     next_request: RequestId,
     faults: Faults,
+    /// How often in a row it had more to do at once.
+    hurried: u32,
 }
 
 enum Work {
@@ -214,6 +228,7 @@ impl Plugin {
             table: Table::new(),
             next_request: 1,
             faults: Faults::default(),
+            hurried: 0,
         };
         plugin.learn(facts);
         plugin.advance(now);
@@ -718,9 +733,18 @@ impl Plugin {
     /// What every operation ends with, unless nobody can be concerned.
     fn advance(&mut self, now: Instant) {
         let Work::Running { instance, due } = &mut self.work else { return };
+        let is_restless = self.hurried >= RESTLESS;
+        let began = if is_restless { thread_cpu_ms() } else { 0 };
         match instance.tick(now) {
             Ok(next) => {
+                let soon = now.saturating_add(REST_MS);
+                self.hurried =
+                    if next.is_some_and(|next| next < soon) { self.hurried.saturating_add(1) } else { 0 };
                 *due = next;
+                if is_restless {
+                    let rest = (REST_FACTOR * (thread_cpu_ms() - began)).max(REST_MS);
+                    *due = next.map(|next| next.max(now.saturating_add(rest)));
+                }
                 self.out.collect(instance.state(), &mut self.table, now);
             }
             Err(fault) => self.recover(fault, now),

@@ -7,5 +7,6 @@ mod faults;
 mod files;
 mod gate;
 mod histories;
+mod hostile;
 mod routes;
 mod world;
