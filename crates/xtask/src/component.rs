@@ -29,6 +29,8 @@ pub enum Variant {
     Chaos,
     /// Another plugin, of the smaller world.
     Budget,
+    /// One that does what no plugin should, for tests.
+    Hostile,
 }
 
 impl Variant {
@@ -37,6 +39,7 @@ impl Variant {
             Self::Release => "gen-limit.wasm",
             Self::Chaos => "gen-limit-chaos.wasm",
             Self::Budget => "budget-guard.wasm",
+            Self::Hostile => "hostile.wasm",
         }
     }
 
@@ -44,19 +47,20 @@ impl Variant {
         match self {
             Self::Release | Self::Chaos => "gen-limit",
             Self::Budget => "budget-guard",
+            Self::Hostile => "hostile",
         }
     }
 
     fn features(self) -> &'static [&'static str] {
         match self {
-            Self::Release | Self::Budget => &[],
+            Self::Release | Self::Budget | Self::Hostile => &[],
             Self::Chaos => &["--features", "chaos"],
         }
     }
 
     fn world(self) -> &'static str {
         match self {
-            Self::Release | Self::Chaos => "plugin",
+            Self::Release | Self::Chaos | Self::Hostile => "plugin",
             Self::Budget => "hooks",
         }
     }
@@ -64,7 +68,7 @@ impl Variant {
 
 /// Builds all of them.
 pub fn build_all(root: &Path) -> anyhow::Result<()> {
-    [Variant::Release, Variant::Chaos, Variant::Budget]
+    [Variant::Release, Variant::Chaos, Variant::Budget, Variant::Hostile]
         .into_iter()
         .try_for_each(|variant| build(root, variant).map(drop))
 }

@@ -330,7 +330,7 @@ suite('a component that fails', () => {
     test(`one that ${fault}s loses no live call and no waiter, and the harness keeps answering`, async () => {
       for (let after = FIRST; after < FIRST + 6; after += 1) {
         const config = limit(2, { chaos: `${fault}-in:${after}`, maxRestarts: 50 });
-        const world = await World.make({ config, parts: CHAOS, ...(fault === 'loop' ? { options: { callTicks: 5 } } : {}) });
+        const world = await World.make({ config, parts: CHAOS, ...(fault === 'loop' ? { options: { callMs: 50 } } : {}) });
         const readings = Array.from({ length: 6 }, (_, n) => world.read(`s${n}`));
         await settled();
         const order: Array<string | undefined> = [];

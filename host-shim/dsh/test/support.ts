@@ -232,7 +232,7 @@ export class World {
     this.ctx.llm.registerAdapter(['box', 'other'], this.backend);
     await this.furnish();
     // A busy machine may keep a test from running for longer than a call is given; only what loops is to be stopped.
-    const used = { ...PARTS, options: { manualClock: true, callTicks: 1000, ...options }, ...parts };
+    const used = { ...PARTS, options: { manualClock: true, callMs: 10_000, ...options }, ...parts };
     // Two modules with the same plugin: what a replaced module is.
     for (const name of ['gen-limit', 'gen-limit-new']) {
       const plugin = { name: 'gen-limit', Config, apply: (ctx: Context, config: unknown) => mount(ctx, config, used) };

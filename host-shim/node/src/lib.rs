@@ -152,8 +152,8 @@ pub struct Options {
     pub manual_clock: Option<bool>,
     /// Memory the component may use, in bytes.
     pub memory_bytes: Option<f64>,
-    /// Ticks of 10 ms after which a call into the component is stopped.
-    pub call_ticks: Option<f64>,
+    /// Milliseconds of a processor that a call into the component may burn.
+    pub call_ms: Option<f64>,
 }
 
 /// What is wrong with a configuration, and where.
@@ -329,6 +329,26 @@ pub struct Status {
     pub problems: Vec<Problem>,
 }
 
+/// How one plugin of a chain is doing.
+#[napi(object, object_from_js = false)]
+pub struct PluginStatus {
+    /// Its name.
+    pub name: String,
+    /// Who decides in its place in the chain: its component, or its `onFailure`.
+    #[napi(ts_type = "'running' | 'failed-open' | 'failed-closed'")]
+    pub state: &'static str,
+    /// Instances built after a fault.
+    pub restarts: f64,
+    /// The last fault.
+    pub last_error: Option<String>,
+    /// Digest of the component's file.
+    pub sha256: String,
+    /// Calls it admitted that run or wait for a later one.
+    pub live: f64,
+    /// Calls that wait for it.
+    pub waiting: f64,
+}
+
 /// What tells the time.
 enum Clock {
     Boottime,
@@ -432,8 +452,8 @@ impl Limiter {
         if let Some(bytes) = options.memory_bytes {
             limits.memory_bytes = arg::integer(bytes, "options.memoryBytes")? as usize;
         }
-        if let Some(ticks) = options.call_ticks {
-            limits.call_ticks = arg::integer(ticks, "options.callTicks")?;
+        if let Some(ms) = options.call_ms {
+            limits.call_ms = arg::integer(ms, "options.callMs")?;
         }
         let clock = if options.manual_clock.unwrap_or_default() { Clock::Manual(0) } else { Clock::Boottime };
         let options = runtime::Options {
@@ -724,6 +744,74 @@ impl Limiter {
                 .replace(OWN, component, inner.clock.now())
                 .map_err(|error| Error::new(Code::Start, error))?;
             Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Puts a component to work under a name, before the limiter's own; or in the place of the one of that name, whose calls and
+    /// lines carry over. `config` is its configuration, a JSON object, by default the one in force or `{}`; `limits` is what its
+    /// instance may use, a JSON object, by default nothing but the defaults. Throws `GEN_LIMIT_START` if it cannot be brought to
+    /// work; then everything is as it was.
+    #[napi(ts_args_type = "name: string, component: Component, config?: string, limits?: string")]
+    pub fn put(
+        &mut self,
+        name: Arg<String>,
+        component: Arg<ClassInstance<'_, Component>>,
+        config: Arg<Option<String>>,
+        limits: Arg<Option<String>>,
+    ) -> Result<f64> {
+        let name = name.get("name")?;
+        let component = component.get("component")?.0.clone();
+        let config = config.get("config")?.map(|json| (json, runtime::Mode::Strict));
+        let limits = limits.get("limits")?;
+        let limits = runtime::Settings::limits_of(&name, limits.as_deref())
+            .map_err(|problems| Error::new(Code::Start, runtime::StartError::Config { problems }))?;
+        self.guard(|inner| {
+            inner
+                .chain
+                .put(&name, component, limits, config, inner.clock.now())
+                .map_err(|error| Error::new(Code::Start, error))?;
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Takes out what was put there under a name. Whoever waits for it goes on to the next. The limiter's own stays.
+    #[napi(ts_args_type = "name: string")]
+    pub fn remove(&mut self, name: Arg<String>) -> Result<f64> {
+        let name = name.get("name")?;
+        self.guard(|inner| {
+            inner.chain.remove(&name, inner.clock.now());
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// All plugins, in the order in which they are asked; the limiter's own is the last.
+    #[napi]
+    pub fn plugins(&mut self) -> Result<Vec<PluginStatus>> {
+        self.guard(|inner| {
+            let statuses = inner.chain.names().filter_map(|name| {
+                let status = inner.chain.plugin(name)?.status();
+                Some(PluginStatus {
+                    name: name.to_owned(),
+                    state: state(status.state),
+                    restarts: status.restarts as f64,
+                    last_error: status.last_error,
+                    sha256: status.sha256,
+                    live: status.live as f64,
+                    waiting: status.waiting as f64,
+                })
+            });
+            Ok(statuses.collect())
+        })
+    }
+
+    /// Tells the limiter's own component of its host what only the caller knows: members of `host` in stats, a JSON object.
+    #[napi(ts_args_type = "facts: string")]
+    pub fn tell_of_host(&mut self, facts: Arg<String>) -> Result<()> {
+        let facts = serde_json::from_str(&facts.get("facts")?)
+            .map_err(|error| bad("facts", &format!("expected a JSON object: {error}")))?;
+        self.guard(|inner| {
+            inner.chain.tell_of_host(facts);
+            Ok(())
         })
     }
 

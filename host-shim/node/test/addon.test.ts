@@ -26,7 +26,7 @@ function read(answer: number): { id: number; bits: number } {
 
 function limiter(max: number, more: object = {}): Addon.Limiter {
   const config = JSON.stringify({ limits: [{ provider: 'box', model: '*', max }], ...more });
-  const made = new addon.Limiter(component, { config, manualClock: true, callTicks: 1000 });
+  const made = new addon.Limiter(component, { config, manualClock: true, callMs: 10_000 });
   made.nextTick();
   made.takeLog();
   return made;
@@ -275,7 +275,7 @@ suite('a component that fails', async () => {
   for (const fault of ['trap', 'loop', 'eat']) {
     test(`one that ${fault}s is replaced, and every call is still known`, () => {
       const config = JSON.stringify({ limits: [{ provider: 'box', model: '*', max: 1 }], chaos: `${fault}-in:10`, maxRestarts: 20 });
-      const made = new addon.Limiter(chaos, { config, manualClock: true, callTicks: fault === 'loop' ? 5 : 1000 });
+      const made = new addon.Limiter(chaos, { config, manualClock: true, callMs: fault === 'loop' ? 50 : 10_000 });
       const ids = Array.from({ length: 12 }, (_, n) => start(made, `s${n}`).id);
       assert.deepEqual(ids, [...ids].sort((a, b) => a - b));
       const { restarts, live, waiting, lastError } = made.status();

@@ -8,7 +8,7 @@
 //! # Bounds
 //!
 //! Questions and answers are kept on both sides until they are taken, so both are bounded: a component that asks too much at
-//! once is told so instead, and an answer is cut to what an instance can hold.
+//! once ([`Limits`]) is told so instead, and an answer is cut to what an instance can hold.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use futures_channel::oneshot;
 
 use crate::bindings::dsh::plugin::{models, sessions, settings};
-use crate::bound;
+use crate::{Limits, bound};
 
 pub use models::Model;
 pub use sessions::Info as SessionInfo;
@@ -25,10 +25,6 @@ pub use settings::{Section, WriteError as SettingsError};
 /// Names a question; never used twice in the life of the process.
 pub type AskId = u64;
 
-/// Questions without an answer, at most.
-const MAX_OPEN: usize = 4_096;
-/// Bytes of their texts, at most.
-const MAX_OPEN_BYTES: usize = 16 << 20;
 /// Entries of a list in an answer, at most.
 const MAX_ENTRIES: usize = 10_000;
 /// Bytes of the texts of a section, at most.
@@ -85,8 +81,9 @@ pub enum Answer {
 }
 
 /// Questions of one store.
-#[derive(Default)]
 pub(crate) struct Asks {
+    most: usize,
+    most_bytes: usize,
     queue: Vec<Ask>,
     open: BTreeMap<AskId, Open>,
     bytes: usize,
@@ -106,6 +103,16 @@ enum Reply {
 }
 
 impl Asks {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            most: limits.asks,
+            most_bytes: limits.ask_bytes,
+            queue: Vec::new(),
+            open: BTreeMap::new(),
+            bytes: 0,
+        }
+    }
+
     pub(crate) fn read_settings(&mut self) -> oneshot::Receiver<Result<Section, SettingsError>> {
         self.ask(Question::ReadSettings, 0, Reply::Settings)
     }
@@ -142,7 +149,7 @@ impl Asks {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let (sender, receiver) = oneshot::channel();
         let reply = reply(sender);
-        if self.open.len() >= MAX_OPEN || self.bytes.saturating_add(bytes) > MAX_OPEN_BYTES {
+        if self.open.len() >= self.most || self.bytes.saturating_add(bytes) > self.most_bytes {
             reply.decline("the plugin asks too much at once");
             return receiver;
         }
@@ -261,13 +268,20 @@ fn bounded_text(mut text: String) -> String {
 mod tests {
     use super::*;
 
+    const MOST: usize = 100;
+    const MOST_BYTES: usize = 4_000;
+
+    fn limited() -> Asks {
+        Asks::new(&Limits { asks: MOST, ask_bytes: MOST_BYTES, ..Limits::default() })
+    }
+
     fn ids(asks: &mut Asks) -> Vec<AskId> {
         asks.take().into_iter().map(|ask| ask.id).collect()
     }
 
     #[test]
     fn an_answer_of_another_kind_leaves_the_question_open() {
-        let mut asks = Asks::default();
+        let mut asks = limited();
         let mut models = asks.models("box".into());
         let [id] = ids(&mut asks)[..] else { panic!("one question") };
         assert!(!asks.answer(id, Answer::Sessions(Vec::new())));
@@ -279,7 +293,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_question_can_be_declined() {
-        let mut asks = Asks::default();
+        let mut asks = limited();
         let mut section = asks.read_settings();
         let mut updated = asks.update_settings("{}".into(), None);
         let (mut providers, mut models) = (asks.providers(), asks.models("box".into()));
@@ -297,16 +311,16 @@ mod tests {
 
     #[test]
     fn whoever_asks_too_much_at_once_is_told_so_and_nothing_is_queued_for_it() {
-        let mut asks = Asks::default();
-        let big = "x".repeat(MAX_OPEN_BYTES / 4);
+        let mut asks = limited();
+        let big = "x".repeat(MOST_BYTES / 4);
         let mut open: Vec<_> = (0..4).map(|_| asks.update_settings(big.clone(), None)).collect();
         let mut declined = asks.models("box".into());
         assert!(matches!(declined.try_recv(), Ok(Some(Err(why))) if why.contains("too much")));
         assert_eq!(asks.take().len(), open.len());
         assert!(open.iter_mut().all(|one| matches!(one.try_recv(), Ok(None))));
 
-        let mut asks = Asks::default();
-        let open: Vec<_> = (0..MAX_OPEN).map(|_| asks.providers()).collect();
+        let mut asks = limited();
+        let open: Vec<_> = (0..MOST).map(|_| asks.providers()).collect();
         assert!(matches!(asks.providers().try_recv(), Ok(Some(providers)) if providers.is_empty()));
         assert_eq!(asks.take().len(), open.len());
     }

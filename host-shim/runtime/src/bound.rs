@@ -1,17 +1,22 @@
-//! Texts from the harness, bounded before anybody else sees them.
+//! Texts from the harness and refusals from components, bounded before anybody else sees them.
 //!
 //! A session's or model's id is whatever the harness, or whoever drives it, says. It is kept for as long as the call lives, is
 //! told to every successor and may be quoted in an answer; so megabytes of it would break the bounds of one call, again and
 //! again. A text longer than [`MAX_TEXT_BYTES`] is replaced by its beginning and its digest: two that differ stay different.
+//! What a component says when it refuses a call is kept until somebody takes it, ten thousand times if it likes; so that is
+//! bounded as well.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Outcome, Route, StreamCall, ToolCall};
+use crate::{Outcome, Refusal, RefusalReason, Route, StreamCall, ToolCall};
 
 /// The greatest length of a text, in bytes; also of what replaces a longer one.
 pub(crate) const MAX_TEXT_BYTES: usize = 1 << 10;
+
+/// Texts of a refusal are cut after so many bytes: they quote a few of ours, each in the longest way it can be written.
+const MAX_MESSAGE_BYTES: usize = 16 << 10;
 
 const MARK: &str = "…sha256:";
 
@@ -49,6 +54,27 @@ fn bound_extra(extra: &mut [(String, String)]) {
     for (key, value) in extra {
         text(key);
         text(value);
+    }
+}
+
+/// What a component says when it refuses.
+pub(crate) fn refusal(refusal: &mut Refusal) {
+    let Refusal { code, reason, message } = refusal;
+    text(code);
+    cut(message);
+    match reason {
+        RefusalReason::QueueFull(full) => cut(&mut full.scope),
+        RefusalReason::QueueTimeout(end) | RefusalReason::Paused(end) | RefusalReason::NoPoolSeat(end) => {
+            cut(&mut end.scope);
+        }
+        RefusalReason::Other(words) => words.iter_mut().for_each(cut),
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MAX_MESSAGE_BYTES {
+        text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
+        text.push('…');
     }
 }
 
@@ -96,6 +122,26 @@ mod tests {
                 assert_eq!(bounded(left) == bounded(right), a == b);
             }
             assert!(bounded(left).len() <= MAX_TEXT_BYTES);
+        }
+    }
+
+    #[test]
+    fn nothing_that_a_component_says_when_it_refuses_is_longer_than_it_may_be() {
+        use crate::{LineFull, WaitEnded};
+        let long = || "\u{202e}".repeat(100_000);
+        let end = || WaitEnded { scope: long(), waited_ms: 1, occupancy: 1, limit: 1 };
+        for reason in [
+            RefusalReason::QueueFull(LineFull { scope: long(), waiting: 1, bound: 1 }),
+            RefusalReason::QueueTimeout(end()),
+            RefusalReason::Paused(end()),
+            RefusalReason::NoPoolSeat(end()),
+            RefusalReason::Other(Some(long())),
+        ] {
+            let mut refused = Refusal { code: long(), reason, message: long() };
+            refusal(&mut refused);
+            let size = format!("{refused:?}").len();
+            // A character of three bytes is written in eight.
+            assert!(size < 8 * MAX_MESSAGE_BYTES, "{size}");
         }
     }
 

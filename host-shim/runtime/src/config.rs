@@ -64,7 +64,7 @@ const GREATEST_MS: u64 = (1 << 53) - 1;
 
 /// The value as a whole number: `3.0` and `3e0` are 3, `3.5`, `1e-400` and `"3"` are none. Decided on the digits as they were
 /// written: a double would round a fraction away.
-fn whole(value: &Value) -> Option<u64> {
+pub(crate) fn whole(value: &Value) -> Option<u64> {
     let Value::Number(number) = value else { return None };
     let text = number.to_string();
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));

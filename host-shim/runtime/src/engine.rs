@@ -18,12 +18,13 @@ use crate::bindings::exports::dsh::plugin as exports;
 use crate::error::quoted;
 use crate::host::{self, State};
 use crate::inspect::{self, World};
-use crate::instance::Instance;
+use crate::instance::{Instance, Unborn};
 use crate::ticker::Ticker;
 use crate::{Cache, Limits, LoadError};
 
-/// Addresses reserved for a memory, which it can grow into without being moved; addresses only, pages come with use.
-pub(crate) const MEMORY_RESERVATION: usize = 256 << 20;
+/// Addresses reserved for a memory, as many as one may use; it grows into them without being moved. Addresses only, pages come
+/// with use. Growth beyond would copy the whole memory within one instruction, which no deadline stops.
+pub(crate) const MEMORY_RESERVATION: u64 = 256 << 20;
 
 /// The engine and its clock. Cheap to clone; one per process is enough.
 #[derive(Clone)]
@@ -49,7 +50,7 @@ impl Runtime {
         config
             .epoch_interruption(true)
             .signals_based_traps(false)
-            .memory_reservation(MEMORY_RESERVATION as u64)
+            .memory_reservation(MEMORY_RESERVATION)
             .memory_guard_size(0)
             .guard_before_linear_memory(false)
             .memory_reservation_for_growth(0);
@@ -112,9 +113,11 @@ impl Runtime {
         let component =
             Component(Arc::new(Loaded { pre, exports, sha256: hex(&digest), size: bytes.len(), was_cached }));
         // The types of exports are compared with the contract's when an instance is made, so make one.
-        Instance::new(self, &component, &Limits::default())
-            .map_err(|fault| LoadError::Mismatch { reason: fault.to_string() })?;
-        Ok(component)
+        match Instance::new(self, &component, &Limits::trial()) {
+            Ok(_) => Ok(component),
+            Err(Unborn::Misfit(reason)) => Err(LoadError::Mismatch { reason }),
+            Err(Unborn::Fault(fault)) => Err(LoadError::Stillborn(fault)),
+        }
     }
 
     /// [`load`](Self::load) from a file.

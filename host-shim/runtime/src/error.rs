@@ -73,6 +73,9 @@ pub enum LoadError {
         /// Those of the world `plugin`.
         plugin: String,
     },
+    /// It fails before anybody has asked it anything.
+    #[error("the component fails as soon as it is instantiated: {0}")]
+    Stillborn(Fault),
     /// The names are right and a type behind one of them is not, or the compiler refuses the code.
     #[error("the component does not fit the contract: {reason}; rebuild it against wit/ of this version")]
     Mismatch {
@@ -130,9 +133,12 @@ pub enum Fault {
         /// How long a call may run.
         ms: u64,
     },
-    /// It wanted more memory than it may have.
+    /// It wanted more memory, or more elements of tables, than it may have.
     #[error("stopped: it {0}")]
     Memory(String),
+    /// It said more than it may.
+    #[error("stopped: {0}")]
+    Exceeded(String),
     /// It trapped.
     #[error("trapped: {0}")]
     Trap(String),

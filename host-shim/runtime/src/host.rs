@@ -15,20 +15,22 @@ use crate::bindings::Plugin;
 use crate::bindings::dsh::plugin::{log, models, sessions, settings, types};
 use crate::log::LogQueue;
 use crate::routes::{RequestId, Response};
-use crate::{CallId, Limits, Refusal};
+use crate::{CallId, Instant, Limits, Refusal, bound};
 
 /// What one store has queued for its owner, and what it may use.
 pub(crate) struct State {
     /// Waits that ended, in the order of their ending.
     pub(crate) settled: Vec<(CallId, Result<(), Refusal>)>,
-    /// Requests without an answer.
-    pub(crate) open: Vec<RequestId>,
+    /// Requests without an answer, with when they came.
+    pub(crate) open: Vec<(RequestId, Instant)>,
     /// Requests answered.
     pub(crate) responses: Vec<(RequestId, Response)>,
     /// Questions asked.
     pub(crate) asks: Asks,
     /// Lines logged.
     pub(crate) log: LogQueue,
+    /// Bytes of a response, at most.
+    pub(crate) response_bytes: usize,
     /// What it uses.
     pub(crate) meter: Meter,
     /// What the call under way may burn of a processor.
@@ -43,9 +45,10 @@ impl State {
             settled: Vec::new(),
             open: Vec::new(),
             responses: Vec::new(),
-            asks: Asks::default(),
-            log: LogQueue::default(),
-            meter: Meter { used: 0, bound: limits.memory_bytes },
+            asks: Asks::new(limits),
+            log: LogQueue::new(limits),
+            response_bytes: limits.response_bytes,
+            meter: Meter::new(limits),
             may_burn_ms: 0,
             burning_since: None,
         }
@@ -78,7 +81,10 @@ impl FutureConsumer<State> for Settle {
     ) -> Poll<wasmtime::Result<()>> {
         let mut result = None;
         source.read(&mut store, &mut result)?;
-        if let Some(result) = result {
+        if let Some(mut result) = result {
+            if let Err(refusal) = &mut result {
+                bound::refusal(refusal);
+            }
             store.data_mut().settled.push((self.0, result));
         }
         Poll::Ready(Ok(()))
@@ -142,49 +148,89 @@ impl<T: 'static> sessions::HostWithStore<T> for HasSelf<State> {
     }
 }
 
-/// Counts memory over all memories of a store; more than the bound is a trap that says so.
+/// Counts memory and table elements over all memories and tables of a store; more than the bound is a trap that says so.
 pub(crate) struct Meter {
+    memory: Gauge,
+    elements: Gauge,
+    instances: usize,
+    tables: usize,
+    memories: usize,
+}
+
+struct Gauge {
+    what: &'static str,
     used: usize,
     bound: usize,
 }
 
-/// A memory was refused growth.
+/// A memory or a table was refused growth.
 #[derive(Debug, thiserror::Error)]
-#[error("asked for {wanted} bytes of memory, more than the {bound} it may have")]
-pub(crate) struct OutOfMemory {
+#[error("asked for {wanted} {what}, more than the {bound} it may have")]
+pub(crate) struct OutOfBounds {
+    what: &'static str,
     wanted: usize,
     bound: usize,
 }
 
-impl Meter {
-    pub(crate) fn used(&self) -> usize {
-        self.used
-    }
-}
-
-impl ResourceLimiter for Meter {
-    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let wanted = self.used - current + desired;
+impl Gauge {
+    fn grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if maximum.is_some_and(|maximum| desired > maximum) {
+            return Ok(false);
+        }
+        let wanted = self.used.saturating_sub(current).saturating_add(desired);
         if wanted > self.bound {
-            return Err(OutOfMemory { wanted, bound: self.bound }.into());
+            return Err(OutOfBounds { what: self.what, wanted, bound: self.bound }.into());
         }
         self.used = wanted;
         Ok(true)
     }
+}
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(desired <= 100_000)
+impl Meter {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            memory: Gauge { what: "bytes of memory", used: 0, bound: limits.memory_bytes },
+            elements: Gauge { what: "table elements", used: 0, bound: limits.table_elements },
+            instances: limits.instances,
+            tables: limits.tables,
+            memories: limits.memories,
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn used(&self) -> usize {
+        self.memory.used
+    }
+}
+
+impl ResourceLimiter for Meter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        self.memory.grow(current, desired, max)
+    }
+
+    fn table_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        max: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        self.elements.grow(current, desired, max)
     }
 
     fn instances(&self) -> usize {
-        16
+        self.instances
     }
 
     fn tables(&self) -> usize {
-        16
+        self.tables
     }
 
     fn memories(&self) -> usize {
-        16
+        self.memories
     }
 }

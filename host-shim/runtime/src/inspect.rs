@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
@@ -107,18 +109,36 @@ impl Inspection {
 }
 
 /// The bytes of a file, unless they are more than a component may have.
+///
+/// Whoever can put something into a folder can put anything there: a pipe, on which nobody ever writes, is not waited for, and
+/// of a file that grows while it is read no more is read than a component may have.
 pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     let unreadable = |source| LoadError::Unreadable { path: path.to_owned(), source };
-    let found = std::fs::metadata(path).map_err(unreadable)?;
-    // A pipe would be waited for.
+    let file = open(path).map_err(unreadable)?;
+    let found = file.metadata().map_err(unreadable)?;
     if !found.is_file() {
-        return Err(unreadable(std::io::Error::other("it is not a regular file")));
+        let what = if found.is_dir() { "it is a folder" } else { "it is no regular file" };
+        return Err(unreadable(io::Error::other(what)));
     }
-    let size = found.len();
-    if size > MAX_FILE_BYTES {
-        return Err(LoadError::TooLarge { size, bound: MAX_FILE_BYTES });
+    let too_large = |size| LoadError::TooLarge { size, bound: MAX_FILE_BYTES };
+    if found.len() > MAX_FILE_BYTES {
+        return Err(too_large(found.len()));
     }
-    std::fs::read(path).map_err(unreadable)
+    let mut bytes = Vec::with_capacity(found.len() as usize);
+    let size = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)? as u64;
+    if size > MAX_FILE_BYTES { Err(too_large(size)) } else { Ok(bytes) }
+}
+
+/// Opens without waiting for anybody at the other end.
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    options.open(path)
 }
 
 /// The world of a component's bytes.

@@ -2,9 +2,11 @@
 //!
 //! # Deadline
 //!
-//! Every entry sets the epoch's deadline anew and keeps the ticker awake. Epochs count a wall's time, and on a busy machine
-//! this thread may have been kept from running for all of it. So an epoch only makes the call look at the thread's own clock,
-//! and what counts is what it has burnt of a processor since the first look: at most two epochs more than it may, never less.
+//! Whoever begins an operation sets the epoch's deadline; every entry keeps the ticker awake. Epochs count a wall's time, and on
+//! a busy machine this thread may have been kept from running for all of it. So an epoch only makes the call look at the
+//! thread's own clock, and what counts is what it has burnt of a processor since the first look: at most two epochs more than
+//! it may, never less. Entries of one operation do not set the deadline back, so a component that burns a little less than it
+//! may in each of them is stopped like one that does so in one ([`Limits`]).
 //!
 //! # Order
 //!
@@ -26,18 +28,11 @@ use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes
 use crate::call::Verdict;
 use crate::clock::thread_cpu_ms;
 use crate::engine::{Component, Runtime};
-use crate::host::{OutOfMemory, Settle, State};
+use crate::host::{OutOfBounds, Settle, State};
 use crate::routes::{Handling, Request, RequestId};
 use crate::table::Hook;
 use crate::ticker::Ticker;
-use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, ToolCall};
-
-/// One of the ticks that [`Limits::call_ticks`] counts, in milliseconds of a processor.
-const CALL_TICK_MS: u64 = 10;
-
-/// A turn of the open requests may burn so many times what a call may. They are rare, and an answer about everybody who waits
-/// is a long one.
-const TURN_FACTOR: u64 = 4;
+use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, ToolCall, bound};
 
 /// A configuration may burn what a call may once more for each so many bytes: 1 500 rows, for which a usual machine needs an
 /// eighth of that.
@@ -46,11 +41,22 @@ const CONFIGURE_BYTES: u64 = 64 << 10;
 /// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
 const ENTRIES_PER_HANDLE: usize = 3;
 
-/// What one host call may carry, in bytes.
-const HOSTCALL_BYTES: usize = 4 << 20;
+/// Why there is no instance.
+pub(crate) enum Unborn {
+    /// It failed.
+    Fault(Fault),
+    /// A type of an export is not the contract's.
+    Misfit(String),
+}
 
-/// What a turn of the open requests may carry: a whole answer is one value.
-const TURN_BYTES: usize = 64 << 20;
+impl From<Unborn> for Fault {
+    fn from(unborn: Unborn) -> Self {
+        match unborn {
+            Unborn::Fault(fault) => fault,
+            Unborn::Misfit(reason) => Self::Trap(reason),
+        }
+    }
+}
 
 pub(crate) struct Instance {
     ticker: Arc<Ticker>,
@@ -60,20 +66,25 @@ pub(crate) struct Instance {
     lifecycle: lifecycle::Guest,
     routes: Option<routes::Guest>,
     pools: Option<pools::Guest>,
-    call_ticks: u64,
+    call_ms: u64,
+    turn_ms: u64,
+    copied_bytes: usize,
+    /// What a turn may carry out: a whole answer is one value.
+    turn_bytes: usize,
+    names: usize,
 }
 
 impl Instance {
     /// A fresh store with a fresh instance, which has not been called.
-    pub(crate) fn new(runtime: &Runtime, component: &Component, limits: &Limits) -> Result<Self, Fault> {
+    pub(crate) fn new(runtime: &Runtime, component: &Component, limits: &Limits) -> Result<Self, Unborn> {
         let mut store = Store::new(runtime.engine(), State::new(limits));
         store.limiter(|state| &mut state.meter);
-        store.set_hostcall_fuel(HOSTCALL_BYTES);
+        store.set_hostcall_fuel(limits.copied_bytes);
         store.set_max_component_handles(limits.handles);
         if let Some(table) = store.concurrent_resource_table() {
             table.set_max_capacity(limits.handles.saturating_mul(ENTRIES_PER_HANDLE));
         }
-        store.data_mut().may_burn_ms = limits.call_ticks.saturating_mul(CALL_TICK_MS);
+        store.data_mut().may_burn_ms = limits.call_ms;
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|mut store| {
             let clock = thread_cpu_ms();
@@ -88,8 +99,8 @@ impl Instance {
 
         let _awake = runtime.ticker().watch();
         let loaded = &component.0;
-        let fault = |e: wasmtime::Error| Fault::of(&e, limits.call_ticks);
-        let instance = loaded.pre.instantiate(&mut store).map_err(fault)?;
+        let instance =
+            loaded.pre.instantiate(&mut store).map_err(|e| Unborn::Fault(Fault::of(&e, limits.call_ms)))?;
         let exports = &loaded.exports;
         let load = |store: &mut Store<State>| -> wasmtime::Result<_> {
             Ok((
@@ -100,7 +111,8 @@ impl Instance {
                 exports.pools.as_ref().map(|pools| pools.load(&mut *store, &instance)).transpose()?,
             ))
         };
-        let (llm_stream, tool_pre_execute, lifecycle, routes, pools) = load(&mut store).map_err(fault)?;
+        let (llm_stream, tool_pre_execute, lifecycle, routes, pools) =
+            load(&mut store).map_err(|e| Unborn::Misfit(e.root_cause().to_string()))?;
         Ok(Self {
             ticker: runtime.ticker().clone(),
             store,
@@ -109,7 +121,11 @@ impl Instance {
             lifecycle,
             routes,
             pools,
-            call_ticks: limits.call_ticks,
+            call_ms: limits.call_ms,
+            turn_ms: limits.turn_ms,
+            copied_bytes: limits.copied_bytes,
+            turn_bytes: limits.copied_bytes.saturating_add(limits.response_bytes),
+            names: limits.names,
         })
     }
 
@@ -151,15 +167,31 @@ impl Instance {
     }
 
     pub(crate) fn tools(&mut self) -> Result<Vec<String>, Fault> {
-        self.enter(|me| me.tool_pre_execute.call_tools(&mut me.store))
+        let tools = self.enter(|me| me.tool_pre_execute.call_tools(&mut me.store))?;
+        self.check_names("tools", tools)
     }
 
     /// Empty for a component without routes.
     pub(crate) fn paths(&mut self) -> Result<Vec<String>, Fault> {
-        self.enter(|me| match &me.routes {
+        let paths = self.enter(|me| match &me.routes {
             Some(routes) => routes.call_paths(&mut me.store),
             None => Ok(Vec::new()),
-        })
+        })?;
+        self.check_names("paths", paths)
+    }
+
+    fn check_names(&self, what: &str, names: Vec<String>) -> Result<Vec<String>, Fault> {
+        if names.len() > self.names {
+            let (found, most) = (names.len(), self.names);
+            return Err(Fault::Exceeded(format!("it names {found} {what}, more than the {most} it may")));
+        }
+        match names.iter().map(String::len).max() {
+            Some(found) if found > bound::MAX_TEXT_BYTES => Err(Fault::Exceeded(format!(
+                "one of its {what} has a name of {found} bytes, more than the {} it may have",
+                bound::MAX_TEXT_BYTES
+            ))),
+            _ => Ok(names),
+        }
     }
 
     pub(crate) fn configure(
@@ -168,8 +200,8 @@ impl Instance {
         mode: Mode,
         now: Instant,
     ) -> Result<Result<Vec<Problem>, Vec<Problem>>, Fault> {
-        let ticks = self.call_ticks.saturating_mul(1 + json.len() as u64 / CONFIGURE_BYTES);
-        self.enter_for(ticks, |me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
+        self.begin_for(self.call_ms.saturating_mul((json.len() as u64).div_ceil(CONFIGURE_BYTES).max(1)));
+        self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
     }
 
     pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Fault> {
@@ -214,15 +246,26 @@ impl Instance {
         if self.state().asks.answer(id, answer) { self.turn() } else { Ok(()) }
     }
 
+    /// When the request that has been open longest was opened.
+    pub(crate) fn oldest_request(&self) -> Option<Instant> {
+        self.store.data().open.first().map(|&(_, at)| at)
+    }
+
     pub(crate) fn has_routes(&self) -> bool {
         self.routes.is_some()
     }
 
     /// Begins a request; it moves with the next [`turn`](Self::turn).
-    pub(crate) fn open(&mut self, id: RequestId, request: Request, host_status: String) -> Result<(), Fault> {
+    pub(crate) fn open(
+        &mut self,
+        id: RequestId,
+        request: Request,
+        host_status: String,
+        now: Instant,
+    ) -> Result<(), Fault> {
         let Some(handle) = self.routes.as_ref().map(routes::Guest::func_handle) else { return Ok(()) };
         let task = Handling { id, handle, request: request.with_status(host_status) };
-        self.state().open.push(id);
+        self.state().open.push((id, now));
         self.enter(|me| me.store.spawn(task).map(drop))
     }
 
@@ -233,8 +276,9 @@ impl Instance {
     /// A turn that is dropped after it was woken loses what woke it, so it is polled until nothing has. A component that wakes
     /// itself for ever is stopped by the epoch, whose deadline holds for the whole turn.
     pub(crate) fn turn(&mut self) -> Result<(), Fault> {
-        self.store.set_hostcall_fuel(TURN_BYTES);
-        let turned = self.enter_for(self.call_ticks.saturating_mul(TURN_FACTOR), |me| {
+        self.begin_for(self.turn_ms);
+        self.store.set_hostcall_fuel(self.turn_bytes);
+        let turned = self.enter(|me| {
             let woken = Arc::new(Woken::default());
             let waker = Waker::from(woken.clone());
             let mut turn = pin!(me.store.run_concurrent(async |_| future::pending::<()>().await));
@@ -247,7 +291,7 @@ impl Instance {
                 }
             }
         });
-        self.store.set_hostcall_fuel(HOSTCALL_BYTES);
+        self.store.set_hostcall_fuel(self.copied_bytes);
         turned
     }
 
@@ -262,24 +306,35 @@ impl Instance {
         self.store.data().meter.used()
     }
 
-    fn enter<R>(&mut self, call: impl FnOnce(&mut Self) -> wasmtime::Result<R>) -> Result<R, Fault> {
-        self.enter_for(self.call_ticks, call)
+    /// Begins an operation: what the calls of it burn, up to the beginning of the next, is counted together.
+    pub(crate) fn begin(&mut self) {
+        self.begin_for(self.call_ms);
     }
 
-    fn enter_for<R>(
-        &mut self,
-        ticks: u64,
-        call: impl FnOnce(&mut Self) -> wasmtime::Result<R>,
-    ) -> Result<R, Fault> {
-        let ticker = self.ticker.clone();
-        let _awake = ticker.watch();
+    /// The same for one that may take longer.
+    pub(crate) fn begin_for(&mut self, ms: u64) {
         self.store.set_epoch_deadline(1);
         let state = self.store.data_mut();
-        state.may_burn_ms = ticks.saturating_mul(CALL_TICK_MS);
+        state.may_burn_ms = ms;
         state.burning_since = None;
-        call(self).map_err(|e| match (Fault::of(&e, ticks), self.store.data().log.last_words()) {
-            (Fault::Trap(reason), Some(words)) => Fault::Trap(format!("{reason} ({words})")),
-            (fault, _) => fault,
+    }
+
+    /// Grants more to the operation under way, in parts of what a call may burn.
+    pub(crate) fn grant(&mut self, halves: u64) {
+        let more = (self.call_ms / 2).saturating_mul(halves);
+        let state = self.store.data_mut();
+        state.may_burn_ms = state.may_burn_ms.saturating_add(more);
+    }
+
+    fn enter<R>(&mut self, call: impl FnOnce(&mut Self) -> wasmtime::Result<R>) -> Result<R, Fault> {
+        let ticker = self.ticker.clone();
+        let _awake = ticker.watch();
+        call(self).map_err(|e| {
+            let state = self.store.data();
+            match (Fault::of(&e, state.may_burn_ms), state.log.last_words()) {
+                (Fault::Trap(reason), Some(words)) => Fault::Trap(format!("{reason} ({words})")),
+                (fault, _) => fault,
+            }
         })
     }
 
@@ -287,7 +342,10 @@ impl Instance {
     fn pipe(&mut self, id: CallId, verdict: types::Verdict) -> wasmtime::Result<Verdict> {
         Ok(match verdict {
             types::Verdict::Admit => Verdict::Admit,
-            types::Verdict::Deny(refusal) => Verdict::Deny(refusal),
+            types::Verdict::Deny(mut refusal) => {
+                bound::refusal(&mut refusal);
+                Verdict::Deny(refusal)
+            }
             types::Verdict::Wait(types::Waiting { settled, deadline, seniority }) => {
                 let settled: FutureReader<_> = settled;
                 settled.pipe(&mut self.store, Settle(id))?;
@@ -307,12 +365,12 @@ impl Wake for Woken {
 }
 
 impl Fault {
-    fn of(error: &wasmtime::Error, ticks: u64) -> Self {
-        if let Some(memory) = error.downcast_ref::<OutOfMemory>() {
+    fn of(error: &wasmtime::Error, ms: u64) -> Self {
+        if let Some(memory) = error.downcast_ref::<OutOfBounds>() {
             return Self::Memory(memory.to_string());
         }
         match error.downcast_ref::<Trap>() {
-            Some(Trap::Interrupt) => Self::Deadline { ms: ticks.saturating_mul(CALL_TICK_MS) },
+            Some(Trap::Interrupt) => Self::Deadline { ms },
             Some(trap) => Self::Trap(trap.to_string()),
             None => Self::Trap(error.root_cause().to_string()),
         }

@@ -31,6 +31,7 @@ mod folder;
 mod host;
 mod inspect;
 mod instance;
+mod limits;
 mod log;
 mod outbox;
 mod plugin;
@@ -53,6 +54,7 @@ pub use folder::{
     Change, Changed, Entry, EntryState, Folder, FolderError, FolderOptions, Settings, Standing,
 };
 pub use inspect::{Inspection, World};
+pub use limits::Limits;
 pub use log::{Level, LogLine};
-pub use plugin::{Limits, Options, Plugin, State, Status, UNAVAILABLE};
+pub use plugin::{Options, Plugin, State, Status, UNAVAILABLE};
 pub use routes::{Request, RequestId, Response};

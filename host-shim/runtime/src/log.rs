@@ -1,5 +1,7 @@
 //! What was logged, until somebody takes it: bounded, whatever a component writes.
 
+use crate::Limits;
+
 pub use crate::bindings::dsh::plugin::log::Level;
 
 /// One line of the log.
@@ -11,28 +13,34 @@ pub struct LogLine {
     pub message: String,
 }
 
-/// A line of a component is cut after so many bytes.
-pub(crate) const MAX_LINE_BYTES: usize = 4 << 10;
-/// Of a component's lines so many are kept until taken.
-pub(crate) const MAX_LINES: usize = 256;
-/// Of a component's lines so many bytes are kept until taken.
-pub(crate) const MAX_BYTES: usize = 64 << 10;
-
 /// Lines of one store.
-#[derive(Default)]
 pub(crate) struct LogQueue {
+    most_lines: usize,
+    most_bytes: usize,
+    line_bytes: usize,
     lines: Vec<LogLine>,
     bytes: usize,
     dropped: u64,
 }
 
 impl LogQueue {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            most_lines: limits.log_lines_per_call,
+            most_bytes: limits.log_bytes_per_call,
+            line_bytes: limits.log_line_bytes,
+            lines: Vec::new(),
+            bytes: 0,
+            dropped: 0,
+        }
+    }
+
     pub(crate) fn push(&mut self, level: Level, mut message: String) {
-        if message.len() > MAX_LINE_BYTES {
-            message.truncate(message.floor_char_boundary(MAX_LINE_BYTES));
+        if message.len() > self.line_bytes {
+            message.truncate(message.floor_char_boundary(self.line_bytes));
             message.push('…');
         }
-        if self.lines.len() >= MAX_LINES || self.bytes + message.len() > MAX_BYTES {
+        if self.lines.len() >= self.most_lines || self.bytes + message.len() > self.most_bytes {
             self.dropped += 1;
             return;
         }
@@ -45,18 +53,10 @@ impl LogQueue {
         self.lines.last().filter(|line| line.level == Level::Error).map(|line| line.message.as_str())
     }
 
-    /// Everything kept, with a last line that says how many were not.
-    pub(crate) fn drain(&mut self) -> Vec<LogLine> {
-        let mut lines = std::mem::take(&mut self.lines);
+    /// Everything kept, and how many lines were not.
+    pub(crate) fn drain(&mut self) -> (Vec<LogLine>, u64) {
         self.bytes = 0;
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            lines.push(LogLine {
-                level: Level::Warn,
-                message: format!("the component logged too much: {dropped} lines dropped"),
-            });
-        }
-        lines
+        (std::mem::take(&mut self.lines), std::mem::take(&mut self.dropped))
     }
 }
 
@@ -64,34 +64,43 @@ impl LogQueue {
 mod tests {
     use super::*;
 
+    fn queue(lines: usize, bytes: usize, line_bytes: usize) -> LogQueue {
+        LogQueue::new(&Limits {
+            log_lines_per_call: lines,
+            log_bytes_per_call: bytes,
+            log_line_bytes: line_bytes,
+            ..Limits::default()
+        })
+    }
+
     #[test]
     fn lines_are_cut_at_a_character() {
-        let mut queue = LogQueue::default();
-        queue.push(Level::Info, "ä".repeat(MAX_LINE_BYTES));
-        let lines = queue.drain();
-        assert_eq!(lines[0].message, format!("{}…", "ä".repeat(MAX_LINE_BYTES / 2)));
+        let mut queue = queue(10, 10_000, 101);
+        queue.push(Level::Info, "ä".repeat(100));
+        let (lines, dropped) = queue.drain();
+        assert_eq!((lines[0].message.as_str(), dropped), (format!("{}…", "ä".repeat(50)).as_str(), 0));
     }
 
     #[test]
     fn a_flood_is_counted_and_ends_with_its_taking() {
-        let mut queue = LogQueue::default();
+        let mut queue = queue(100, 100_000, 1_000);
         for n in 0..1_000 {
             queue.push(Level::Info, format!("{n}"));
         }
-        let lines = queue.drain();
-        assert_eq!(lines.len(), MAX_LINES + 1);
-        assert!(lines[MAX_LINES].message.contains(&format!("{} lines dropped", 1_000 - MAX_LINES)));
-        assert!(queue.drain().is_empty());
+        let (lines, dropped) = queue.drain();
+        assert_eq!((lines.len(), dropped), (100, 900));
+        assert_eq!(queue.drain(), (Vec::new(), 0));
         queue.push(Level::Info, "after".into());
-        assert_eq!(queue.drain().len(), 1);
+        assert_eq!(queue.drain().0.len(), 1);
     }
 
     #[test]
     fn few_long_lines_are_cut_by_size() {
-        let mut queue = LogQueue::default();
-        for _ in 0..MAX_LINES {
-            queue.push(Level::Info, "x".repeat(MAX_LINE_BYTES));
+        let mut queue = queue(100, 10_000, 1_000);
+        for _ in 0..100 {
+            queue.push(Level::Info, "x".repeat(1_000));
         }
-        assert_eq!(queue.drain().len(), MAX_BYTES / MAX_LINE_BYTES + 1);
+        let (lines, dropped) = queue.drain();
+        assert_eq!((lines.len(), dropped), (10, 90));
     }
 }

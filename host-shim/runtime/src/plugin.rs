@@ -10,6 +10,10 @@
 //! More than `maxRestarts` instances within a minute, and `onFailure` decides for all until one works again: `open` lets
 //! everybody through and keeps counting, `closed` refuses new calls and those who wait. Attempts follow with a growing pause.
 //!
+//! An attempt that took long is not followed by another at once: whoever loops wherever it is called would block the thread as
+//! often as it may be tried. The next operation makes the next one; until then `onFailure` decides for who comes, and who waits
+//! goes on waiting.
+//!
 //! # Configurations
 //!
 //! A new text comes from outside, so it is tried first on an instance of its own: one that is refused, or that a component does
@@ -36,16 +40,16 @@ use serde_json::{Map, Value, json};
 
 use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::clock::thread_cpu_ms;
 use crate::config::{Config, OnFailure};
-use crate::engine::MEMORY_RESERVATION;
 use crate::instance::Instance;
 use crate::log::{Level, LogLine};
 use crate::outbox::Outbox;
 use crate::routes::{self, Request, RequestId, Response};
 use crate::table::{Hook, Table};
 use crate::{
-    CallId, Component, ConfigureError, Fault, Instant, Mode, Outcome, Problem, Refusal, RefusalReason,
-    Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict, bound,
+    CallId, Component, ConfigureError, Fault, Instant, Limits, Mode, Outcome, Problem, Refusal,
+    RefusalReason, Runtime, Settled, StartError, Started, StreamCall, ToolCall, Verdict, bound,
 };
 
 /// The code of refusals that are the host's own: while the component has failed and `onFailure` is `closed`, and of calls that it
@@ -57,8 +61,6 @@ const PORTION: usize = 500;
 /// With more calls than this a configuration is applied by building a new instance, which is told of them in portions. So
 /// many, each with a route and a row of its own, take less than twenty milliseconds.
 const RECONFIGURE_IN_PLACE: usize = 1_000;
-/// The greatest length of a configuration's text, in bytes.
-const MAX_CONFIG_BYTES: usize = 1 << 20;
 /// `maxRestarts` counts over this time, and the pause between attempts grows to it.
 const WINDOW_MS: u64 = 60_000;
 /// The first pause before an attempt.
@@ -67,44 +69,18 @@ const FIRST_PAUSE_MS: u64 = 1_000;
 /// So many faults over requests within a minute, and requests are refused for the rest of it.
 const ROUTE_FAULTS: usize = 3;
 
+/// After so many ticks in a row that were to be followed by another at once, a component is restless: it gets no more than
+/// a tenth of the thread. The longest line is served in a hundred.
+const RESTLESS: u32 = 256;
+/// What is due within this time is due at once.
+const REST_MS: u64 = 10;
+/// A restless component is left alone so many times as long as it took.
+const REST_FACTOR: u64 = 9;
+
 /// A call is asked about so often.
 const ATTEMPTS: u32 = 2;
 
 const ABSENT: &str = "the component has failed and is not back yet";
-
-/// What one instance may use.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Memory, all linear memories together, in bytes. The default holds the greatest `maxWaiting`, 200 000, with sessions and
-    /// routes of usual length.
-    pub memory_bytes: usize,
-    /// Ticks of 10 ms that a call may burn of a processor, the caller's own thread; it is stopped one tick later at the latest.
-    /// A turn of the open requests may burn four times as much.
-    pub call_ticks: u64,
-    /// Calls that wait and futures of open requests, together. Reaching it is a trap, so the configuration's `maxWaiting`
-    /// stays below.
-    pub handles: usize,
-    /// Calls that it may keep waiting at once; one more is refused.
-    pub waits: usize,
-    /// How long it may keep one waiting, in milliseconds; then the host refuses the call. None for as long as it likes, which
-    /// is right for a component that is known to end its waits, and for no other.
-    pub wait_ms: Option<u64>,
-    /// Requests open at once.
-    pub open_requests: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            memory_bytes: MEMORY_RESERVATION,
-            call_ticks: 8,
-            handles: 262_144,
-            waits: 262_144,
-            wait_ms: None,
-            open_requests: 32,
-        }
-    }
-}
 
 /// How a plugin begins.
 #[derive(Clone, Debug)]
@@ -212,13 +188,19 @@ pub struct Plugin {
     /// What the host tells its components of itself besides, members of a JSON object.
     host_facts: Map<String, Value>,
     faults: Faults,
+    /// How often in a row it had more to do at once.
+    hurried: u32,
 }
 
 enum Work {
     /// The component decides, and wants a tick at `due`.
     Running { instance: Box<Instance>, due: Option<Instant> },
     /// `onFailure` decides.
-    Failed { retry_at: Instant },
+    Failed {
+        retry_at: Instant,
+        /// Whether that holds until one works again, or only until others had their turn.
+        given_up: bool,
+    },
 }
 
 /// What an instance said about itself once it was configured.
@@ -273,7 +255,7 @@ impl Plugin {
         options: Options,
         now: Instant,
     ) -> Result<(Self, Vec<Problem>), StartError> {
-        check_size(&options.config).map_err(|problems| StartError::Config { problems })?;
+        check_size(&options.config, &options.limits).map_err(|problems| StartError::Config { problems })?;
         let config = Config::new(options.config, options.mode);
         let Fresh { instance, facts } =
             Fresh::new(runtime, &role, &component, &options.limits, &config, now)?;
@@ -281,6 +263,7 @@ impl Plugin {
             runtime: runtime.clone(),
             role,
             component,
+            out: Outbox::new(options.limits.log_lines_per_second),
             limits: options.limits,
             config,
             facts: Facts::default(),
@@ -288,9 +271,9 @@ impl Plugin {
             work: Work::Running { instance, due: None },
             retiring: Vec::new(),
             table: Table::new(),
-            out: Outbox::default(),
             host_facts: Map::new(),
             faults: Faults::default(),
+            hurried: 0,
         };
         plugin.learn(facts);
         plugin.advance(now);
@@ -369,15 +352,27 @@ impl Plugin {
 
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
     pub fn next_tick(&self) -> Option<Instant> {
-        match self.work {
-            Work::Running { due, .. } => due.into_iter().chain(self.overdue_at()).min(),
-            Work::Failed { retry_at } => Some(retry_at),
-        }
+        let due = match self.work {
+            Work::Running { due, .. } => due,
+            Work::Failed { retry_at, .. } => Some(retry_at),
+        };
+        [due, self.overdue_at(), self.request_overdue_at(), self.out.due()].into_iter().flatten().min()
     }
 
     /// When the call that has waited longest has waited too long.
     fn overdue_at(&self) -> Option<Instant> {
         Some(self.table.waiting_longest()?.1.saturating_add(self.limits.wait_ms?))
+    }
+
+    /// When the request that has been open longest has been so for too long.
+    fn request_overdue_at(&self) -> Option<Instant> {
+        let most = self.limits.request_ms?;
+        let working = match &self.work {
+            Work::Running { instance, .. } => Some(&**instance),
+            Work::Failed { .. } => None,
+        };
+        let opened = working.into_iter().chain(&self.retiring).filter_map(Instance::oldest_request);
+        opened.min().map(|at| at.saturating_add(most))
     }
 
     /// The waits that ended since the last time: every waiting id exactly once, never one that was finished.
@@ -394,6 +389,12 @@ impl Plugin {
     pub fn request(&mut self, request: Request, now: Instant) -> RequestId {
         self.prepare(now);
         let id = routes::mint();
+        let (size, most) = (request.size(), self.limits.request_bytes);
+        if size > most {
+            let error = format!("the request has {size} bytes, more than the {most} it may have");
+            self.out.respond(id, routes::refusal(413, &error));
+            return id;
+        }
         if let Some((status, error)) = self.refuses_requests(now) {
             self.out.respond(id, routes::refusal(status, error));
             return id;
@@ -405,7 +406,7 @@ impl Plugin {
         let status = Value::Object(status).to_string();
         match &mut self.work {
             Work::Running { instance, .. } => {
-                let opened = instance.open(id, request, status).and_then(|()| instance.turn());
+                let opened = instance.open(id, request, status, now).and_then(|()| instance.turn());
                 self.conclude(opened, now);
             }
             Work::Failed { .. } => self.out.respond(id, routes::refusal(503, ABSENT)),
@@ -444,7 +445,7 @@ impl Plugin {
         self.prepare(now);
         if let Some(at) = self.retiring.iter_mut().position(|one| one.state().asks.is_open(id)) {
             let answered = self.retiring[at].answer(id, answer);
-            self.retire(at, answered);
+            self.retire(at, answered, now);
         } else if let Work::Running { instance, .. } = &mut self.work {
             let answered = instance.answer(id, answer);
             self.conclude(answered, now);
@@ -461,7 +462,7 @@ impl Plugin {
         self.prepare(now);
         for at in (0..self.retiring.len()).rev() {
             let turned = self.retiring[at].turn();
-            self.retire(at, turned);
+            self.retire(at, turned, now);
         }
         if let Work::Running { instance, .. } = &mut self.work
             && !instance.state().open.is_empty()
@@ -492,9 +493,9 @@ impl Plugin {
     }
 
     /// Takes what a retiring instance has answered, and lets it go when that was all.
-    fn retire(&mut self, at: usize, turned: Result<(), Fault>) {
+    fn retire(&mut self, at: usize, turned: Result<(), Fault>, now: Instant) {
         let state = self.retiring[at].state();
-        self.out.collect_answers(state);
+        self.out.collect_answers(state, now);
         if let Err(fault) = turned {
             self.out.fail_open_requests(state);
             self.out.line(Level::Error, format!("a component that had been replaced failed: {fault}"));
@@ -531,16 +532,21 @@ impl Plugin {
         let is_brought = config.is_some();
         let config = match config {
             Some((json, mode)) => {
-                check_size(&json).map_err(|problems| StartError::Config { problems })?;
+                check_size(&json, &limits).map_err(|problems| StartError::Config { problems })?;
                 Config::new(json, mode)
             }
             None => self.config.clone(),
         };
         let fresh = Fresh::new(&self.runtime, &self.role, &component, &limits, &config, now)?;
-        self.take_over(fresh, now).inspect_err(|fault| self.recover(fault.clone(), now))?;
+        let before = mem::replace(&mut self.limits, limits);
+        if let Err(fault) = self.take_over(fresh, now) {
+            self.limits = before;
+            self.recover(fault.clone(), now);
+            return Err(fault.into());
+        }
         self.component = component;
-        self.limits = limits;
         self.config = config;
+        self.out.set_lines_per_second(self.limits.log_lines_per_second);
         self.faults.recent.clear();
         if is_brought {
             self.refused.clear();
@@ -553,8 +559,8 @@ impl Plugin {
         self.host_facts = facts;
     }
 
-    /// What its instance may use.
-    pub(crate) fn limits(&self) -> &Limits {
+    /// What it may use.
+    pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
@@ -565,6 +571,15 @@ impl Plugin {
 
     pub(crate) fn component(&self) -> &Component {
         &self.component
+    }
+
+    /// Puts an instance with other limits in this one's place, the way [`replace`](Self::replace) does.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be brought to work within them; the old one goes on, within the old ones.
+    pub fn set_limits(&mut self, limits: Limits, now: Instant) -> Result<(), StartError> {
+        self.replace_under(self.component.clone(), limits, None, now)
     }
 
     /// Lets everybody who waits proceed, whatever the limits: the plugin is disabled or removed.
@@ -675,6 +690,7 @@ impl Plugin {
                         break verdict;
                     }
                     self.recover(fault, now);
+                    self.begin();
                 }
             }
         }
@@ -772,10 +788,22 @@ impl Plugin {
 impl Plugin {
     /// What every operation begins with.
     fn prepare(&mut self, now: Instant) {
+        self.out.pass(now);
         self.table.forget_ended(now, self.config.spawn_grace_ms);
+        self.begin();
         self.end_overdue(now);
-        if matches!(self.work, Work::Failed { retry_at } if retry_at <= now) {
-            self.retry(now);
+        self.end_overdue_requests(now);
+        match self.work {
+            Work::Failed { retry_at, given_up: true } if retry_at <= now => self.retry(now),
+            Work::Failed { given_up: false, .. } => self.try_successors(now),
+            Work::Failed { .. } | Work::Running { .. } => {}
+        }
+    }
+
+    /// Lets the instance at work burn as much as an operation may, from here on.
+    fn begin(&mut self) {
+        if let Work::Running { instance, .. } = &mut self.work {
+            instance.begin();
         }
     }
 
@@ -791,33 +819,68 @@ impl Plugin {
                 now.saturating_sub(since) / 1_000
             ));
             self.out.settle(id, Err(refusal), &mut self.table, now);
-            self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now));
+            if !self.tell(now, |instance| instance.finish(hook, id, &Outcome::Cancelled, now)) {
+                return;
+            }
+        }
+    }
+
+    /// Answers for instances that should have answered long ago, and are replaced or let go for it.
+    fn end_overdue_requests(&mut self, now: Instant) {
+        let Some(most) = self.limits.request_ms else { return };
+        let is_overdue =
+            |instance: &Instance| instance.oldest_request().is_some_and(|at| at.saturating_add(most) <= now);
+        let overdue = || Err(Fault::Exceeded(format!("a request was not answered within {most} ms")));
+        for at in (0..self.retiring.len()).rev() {
+            if is_overdue(&self.retiring[at]) {
+                self.retire(at, overdue(), now);
+            }
+        }
+        if let Work::Running { instance, .. } = &self.work
+            && is_overdue(instance)
+        {
+            self.conclude(overdue(), now);
         }
     }
 
     /// What every operation ends with, unless nobody can be concerned.
     fn advance(&mut self, now: Instant) {
         let Work::Running { instance, due } = &mut self.work else { return };
+        let is_restless = self.hurried >= RESTLESS;
+        let began = if is_restless { thread_cpu_ms() } else { 0 };
         match instance.tick(now) {
             Ok(next) => {
+                let soon = now.saturating_add(REST_MS);
+                self.hurried =
+                    if next.is_some_and(|next| next < soon) { self.hurried.saturating_add(1) } else { 0 };
                 *due = next;
+                if is_restless {
+                    let rest = (REST_FACTOR * (thread_cpu_ms() - began)).max(REST_MS);
+                    *due = next.map(|next| next.max(now.saturating_add(rest)));
+                }
                 self.out.collect(instance.state(), &mut self.table, now);
             }
             Err(fault) => self.recover(fault, now),
         }
     }
 
-    /// Calls the component, if there is one, for something the table already knows.
-    fn tell(&mut self, now: Instant, call: impl FnOnce(&mut Instance) -> Result<(), Fault>) {
-        let Work::Running { instance, .. } = &mut self.work else { return };
+    /// Calls the component, if there is one, for something the table already knows. Whether it survived that.
+    fn tell(&mut self, now: Instant, call: impl FnOnce(&mut Instance) -> Result<(), Fault>) -> bool {
+        let Work::Running { instance, .. } = &mut self.work else { return true };
         match call(instance) {
-            Ok(()) => self.out.collect(instance.state(), &mut self.table, now),
-            Err(fault) => self.recover(fault, now),
+            Ok(()) => {
+                self.out.collect(instance.state(), &mut self.table, now);
+                true
+            }
+            Err(fault) => {
+                self.recover(fault, now);
+                false
+            }
         }
     }
 
     fn bring(&mut self, json: &str, mode: Mode, now: Instant) -> Result<Vec<Problem>, ConfigureError> {
-        check_size(json).map_err(|problems| ConfigureError::Refused { problems })?;
+        check_size(json, &self.limits).map_err(|problems| ConfigureError::Refused { problems })?;
         let config = Config::new(json, mode);
         let facts = match self.work {
             Work::Running { .. } if self.table.len() <= RECONFIGURE_IN_PLACE => {
@@ -827,6 +890,7 @@ impl Plugin {
         };
         self.config = config;
         self.learn(facts);
+        self.begin();
         self.advance(now);
         Ok(self.facts.problems.clone())
     }
@@ -856,7 +920,7 @@ impl Plugin {
     }
 
     fn configure_by_rebuild(&mut self, config: &Config, now: Instant) -> Result<Facts, ConfigureError> {
-        let failed = matches!(self.work, Work::Failed { .. });
+        let failed = matches!(self.work, Work::Failed { given_up: true, .. });
         let fresh = match Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, config, now) {
             Ok(fresh) => fresh,
             Err(error) => {
@@ -896,10 +960,21 @@ impl Plugin {
     fn recover(&mut self, fault: Fault, now: Instant) {
         self.bury_failed(now);
         self.note(fault);
+        self.try_successors(now);
+    }
+
+    /// Tries to bring a successor to work as often as it may be tried. After an attempt that took long the next one comes with
+    /// the next operation: others are to have their turn, and meanwhile `onFailure` decides for who comes, not for who waits.
+    fn try_successors(&mut self, now: Instant) {
         while self.faults.begin_attempt(now, self.config.max_restarts) {
+            let began = thread_cpu_ms();
             match self.rebuild(now) {
                 Ok(()) => return self.say_replaced(),
                 Err(fault) => self.note(fault),
+            }
+            if thread_cpu_ms() - began >= self.limits.call_ms / 2 {
+                self.work = Work::Failed { retry_at: now, given_up: false };
+                return;
             }
         }
         self.give_up(now);
@@ -930,7 +1005,7 @@ impl Plugin {
     /// Lets `onFailure` decide for all.
     fn give_up(&mut self, now: Instant) {
         let retry_at = now.saturating_add(self.faults.next_pause());
-        self.work = Work::Failed { retry_at };
+        self.work = Work::Failed { retry_at, given_up: true };
         let (meaning, refusal) = match self.config.on_failure {
             OnFailure::Open => ("open: calls pass WITHOUT LIMITS", None),
             OnFailure::Closed => ("closed: calls are REFUSED", Some(self.unavailable())),
@@ -955,7 +1030,8 @@ impl Plugin {
             Ok(()) => self.back(),
             Err(fault) => {
                 self.note(fault);
-                self.work = Work::Failed { retry_at: now.saturating_add(self.faults.next_pause()) };
+                let retry_at = now.saturating_add(self.faults.next_pause());
+                self.work = Work::Failed { retry_at, given_up: true };
             }
         }
     }
@@ -1018,6 +1094,8 @@ impl Plugin {
     }
 
     fn restore(&mut self, instance: &mut Instance, now: Instant) -> Result<Option<Instant>, Fault> {
+        // What it burnt while it was configured counts on: it is one operation.
+        instance.grant(self.table.len().div_ceil(PORTION) as u64);
         for portion in self.table.running().chunks(PORTION) {
             let live: Vec<_> = portion.iter().filter_map(|&id| self.table.live_call(id)).collect();
             instance.restore(&live, &[], now)?;
@@ -1038,7 +1116,7 @@ impl Plugin {
 
     /// Takes the instance at work from its place, and what it has decided.
     fn bury(&mut self, now: Instant, remains: impl FnOnce(&mut Self, Box<Instance>)) {
-        let nobody = Work::Failed { retry_at: now };
+        let nobody = Work::Failed { retry_at: now, given_up: true };
         if let Work::Running { mut instance, .. } = mem::replace(&mut self.work, nobody) {
             self.out.collect(instance.state(), &mut self.table, now);
             remains(self, instance);
@@ -1069,7 +1147,7 @@ impl Fresh {
         config: &Config,
         now: Instant,
     ) -> Result<Self, StartError> {
-        let mut instance = Box::new(Instance::new(runtime, component, limits)?);
+        let mut instance = Box::new(Instance::new(runtime, component, limits).map_err(Fault::from)?);
         match Facts::of(&mut instance, role, config, now)? {
             Ok(facts) => Ok(Self { instance, facts }),
             Err(problems) => Err(StartError::Config { problems }),
@@ -1163,14 +1241,12 @@ fn kept_waiting(message: String) -> Refusal {
 }
 
 /// Refuses a configuration that is too long to be brought to anybody.
-fn check_size(json: &str) -> Result<(), Vec<Problem>> {
-    let size = json.len();
-    if size <= MAX_CONFIG_BYTES {
+fn check_size(json: &str, limits: &Limits) -> Result<(), Vec<Problem>> {
+    let (size, most) = (json.len(), limits.config_bytes);
+    if size <= most {
         return Ok(());
     }
-    Err(vec![whole_text(format!(
-        "has {size} bytes, more than the {MAX_CONFIG_BYTES} a configuration may have"
-    ))])
+    Err(vec![whole_text(format!("has {size} bytes, more than the {most} a configuration may have"))])
 }
 
 /// A problem with a configuration as a whole.

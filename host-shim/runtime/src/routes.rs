@@ -37,10 +37,20 @@ pub struct Request {
 }
 
 impl Request {
+    /// Bytes of everything that was sent.
+    pub(crate) fn size(&self) -> usize {
+        let Self { method, path, query, headers, body } = self;
+        method.len() + path.len() + query.len() + size_of(headers) + body.len()
+    }
+
     pub(crate) fn with_status(self, host_status: String) -> routes::Request {
         let Self { method, path, query, headers, body } = self;
         routes::Request { method, path, query, headers, body, host_status }
     }
+}
+
+fn size_of(headers: &[(String, String)]) -> usize {
+    headers.iter().map(|(name, value)| name.len() + value.len()).sum()
 }
 
 /// What the host answers by itself.
@@ -52,8 +62,12 @@ pub(crate) fn refusal(status: u16, error: &str) -> Response {
     }
 }
 
-/// What no web server could send.
-fn fault_of(response: &Response) -> Option<String> {
+/// What no web server could send, or nobody wants to keep.
+fn fault_of(response: &Response, most: usize) -> Option<String> {
+    let size = response.body.len() + size_of(&response.headers);
+    if size > most {
+        return Some(format!("{size} bytes, more than the {most} a response may have"));
+    }
     if !(200..=599).contains(&response.status) {
         return Some(format!("the status {}", response.status));
     }
@@ -76,13 +90,13 @@ pub(crate) struct Handling {
 impl AccessorTask<State> for Handling {
     async fn run(self, accessor: &Accessor<State>) -> wasmtime::Result<()> {
         let (response,) = self.handle.call_concurrent(accessor, (self.request,)).await?;
-        let response = match fault_of(&response) {
-            None => response,
-            Some(fault) => refusal(502, &format!("the component answered with {fault}")),
-        };
         accessor.with(|mut access| {
             let state = access.get();
-            state.open.retain(|&open| open != self.id);
+            let response = match fault_of(&response, state.response_bytes) {
+                None => response,
+                Some(fault) => refusal(502, &format!("the component answered with {fault}")),
+            };
+            state.open.retain(|&(open, _)| open != self.id);
             state.responses.push((self.id, response));
         });
         Ok(())
@@ -108,8 +122,8 @@ mod tests {
             ("a", "\0"),
             ("a", "ä"),
         ] {
-            assert!(fault_of(&response(name, value)).is_some(), "{name:?}: {value:?}");
+            assert!(fault_of(&response(name, value), 1_000).is_some(), "{name:?}: {value:?}");
         }
-        assert_eq!(fault_of(&response("content-type", "text/plain;\tq=\"1\"")), None);
+        assert_eq!(fault_of(&response("content-type", "text/plain;\tq=\"1\""), 1_000), None);
     }
 }

@@ -40,6 +40,12 @@ pub fn budget() -> Component {
     COMPONENT.clone()
 }
 
+/// One that does what no plugin should, as its configuration says.
+pub fn hostile() -> Component {
+    static COMPONENT: LazyLock<Component> = LazyLock::new(|| load(&built("hostile.wasm")));
+    COMPONENT.clone()
+}
+
 /// Where it is.
 pub fn budget_path() -> PathBuf {
     built("budget-guard.wasm")

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::error::list;
 use crate::folder::PACKAGED;
+use crate::{Limits, Problem};
 
 /// A file with settings has at most so many bytes: a configuration of 1 MiB, and room for the limits.
 pub(super) const MAX_BYTES: u64 = (1 << 20) + (64 << 10);
@@ -54,9 +56,20 @@ impl Settings {
             ));
         }
         if let Some(limits) = &limits {
-            check_limits(limits)?;
+            Self::limits_of(plugin, Some(limits)).map_err(|problems| list(&problems))?;
         }
         Ok(Self { config, limits })
+    }
+
+    /// What the instance of a plugin may use, by the text of its `limits`: the host's own what the default is, any other what
+    /// somebody else's may.
+    ///
+    /// # Errors
+    ///
+    /// Names what is wrong, by its key.
+    pub fn limits_of(plugin: &str, limits: Option<&str>) -> Result<Limits, Vec<Problem>> {
+        let base = if plugin == PACKAGED { Limits::default() } else { Limits::foreign() };
+        limits.map_or_else(|| Ok(base.clone()), |json| Limits::from_json(json, &base))
     }
 }
 
@@ -69,12 +82,6 @@ fn object(key: &str, value: Option<&RawValue>) -> Result<Option<String>, String>
             Err(format!("`{key}` has to be an object, found `{start}`"))
         }
     }
-}
-
-/// The one place where limits are judged.
-#[expect(clippy::unnecessary_wraps, reason = "the keys are judged by whoever applies them")]
-fn check_limits(_limits: &str) -> Result<(), String> {
-    Ok(())
 }
 
 #[cfg(test)]
@@ -107,6 +114,8 @@ mod tests {
             (r#"{"config": null}"#, "`config` has to be an object, found `null`"),
             (r#"{"limits": [1, 2]}"#, "`limits` has to be an object, found `[1, 2]`"),
             (r#"{"limits": {"a" 1}}"#, "it is not JSON"),
+            (r#"{"limits": {"callMs": "long"}}"#, "callMs"),
+            (r#"{"limits": {"callTime": 1}}"#, "callTime"),
         ] {
             let error = read(text).expect_err(text);
             assert!(error.contains(named), "{text}: {error}");

@@ -1,9 +1,10 @@
 //! Files that are no component of this contract: each is refused with a sentence that says what it is and what to do.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use component_tests::{release_path, runtime};
 use gen_limit_runtime::{Inspection, LoadError, World};
+use wit_parser::{ManglingAndAbi, Resolve};
 
 fn bytes() -> Vec<u8> {
     std::fs::read(release_path()).expect("run `cargo xtask component`")
@@ -68,6 +69,72 @@ fn an_oversized_file_is_refused_by_its_size() {
     assert!(matches!(error, LoadError::TooLarge { .. }), "{error:?}");
 }
 
+/// A folder of a test's own, removed with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("gen-limit-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder for this test");
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_file_of_200_mb_is_refused_without_being_read() {
+    let folder = Folder::new("large");
+    let path = folder.0.join("large.wasm");
+    // A hole, so that it takes no room.
+    std::fs::File::create(&path).and_then(|file| file.set_len(200_000_000)).expect("a large file");
+    for error in [
+        runtime().load_file(&path).expect_err("it is too large"),
+        Inspection::of_file(&path).expect_err("it is too large"),
+    ] {
+        assert!(matches!(error, LoadError::TooLarge { size: 200_000_000, .. }), "{error:?}");
+    }
+}
+
+#[test]
+fn what_is_no_file_is_called_so_and_not_waited_for() {
+    let folder = Folder::new("odd");
+    let pipe = folder.0.join("pipe.wasm");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    for (path, words) in [
+        (pipe.as_path(), "no regular file"),
+        (folder.0.as_path(), "it is a folder"),
+        (Path::new("/dev/zero"), "no regular file"),
+    ] {
+        let error = runtime().load_file(path).expect_err("it is no file");
+        let text = error.to_string();
+        assert!(text.contains(words) && text.contains(&path.display().to_string()), "{text}");
+    }
+}
+
+#[test]
+fn another_world_is_named_beside_ours() {
+    let mut resolve = Resolve::default();
+    let wit = "package acme:cron@1.0.0; interface job { run: func(); } world job-world { export job; }";
+    let package = resolve.push_str("acme.wit", wit).expect("it parses");
+    let world = resolve.select_world(&[package], None).expect("its only world");
+    let mut module = wit_component::dummy_module(&resolve, world, ManglingAndAbi::Standard32);
+    let encoding = wit_component::StringEncoding::UTF8;
+    wit_component::embed_component_metadata(&mut module, &resolve, world, encoding).expect("it embeds");
+    let mut encoder = wit_component::ComponentEncoder::default();
+    let bytes =
+        encoder.module(&module).and_then(wit_component::ComponentEncoder::encode).expect("it encodes");
+    let error = refused(&bytes);
+    assert!(matches!(error, LoadError::WrongExports { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("acme:cron/job@1.0.0") && text.contains("llm-stream"), "{text}");
+}
+
 #[test]
 fn what_a_component_is_and_wants_is_read_off_its_bytes() {
     let found = Inspection::of_file(&release_path()).expect("run `cargo xtask component`");
@@ -109,10 +176,12 @@ fn what_wants_anything_else_is_told_what_is_lent() {
 
 #[test]
 fn another_version_is_named_beside_ours() {
-    let error = refused(&patched("@0.1.0", "@0.2.0"));
-    assert!(matches!(error, LoadError::WrongVersion { .. }), "{error:?}");
-    let text = error.to_string();
-    assert!(text.contains("@0.2.0") && text.contains("0.1.0"), "{text}");
+    for other in ["@0.2.0", "@0.9.0", "@1.1.0"] {
+        let error = refused(&patched("@0.1.0", other));
+        assert!(matches!(error, LoadError::WrongVersion { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(other) && text.contains("0.1.0"), "{text}");
+    }
 }
 
 #[test]

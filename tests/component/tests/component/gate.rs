@@ -252,7 +252,7 @@ fn ids_of_any_length_are_told_apart_and_cost_no_instance() {
 /// Half of what a call may burn otherwise, so that a machine half as fast has the same answer.
 fn pressed() -> Limits {
     let usual = Limits::default();
-    Limits { call_ticks: usual.call_ticks / 2, ..usual }
+    Limits { call_ms: usual.call_ms / 2, ..usual }
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod files;
 mod folder;
 mod gate;
 mod histories;
+mod hostile;
 mod routes;
 mod tutorial;
 mod world;
