@@ -129,6 +129,19 @@ export declare class Limiter {
    * cannot be brought to work; the old one goes on.
    */
   replace(component: Component): number
+  /**
+   * Puts a component to work under a name, before the limiter's own; or in the place of the one of that name, whose calls and
+   * lines carry over. `config` is its configuration, a JSON object, by default the one in force or `{}`; `limits` is what its
+   * instance may use, a JSON object, by default nothing but the defaults. Throws `GEN_LIMIT_START` if it cannot be brought to
+   * work; then everything is as it was.
+   */
+  put(name: string, component: Component, config?: string, limits?: string): number
+  /** Takes out what was put there under a name. Whoever waits for it goes on to the next. The limiter's own stays. */
+  remove(name: string): number
+  /** All plugins, in the order in which they are asked; the limiter's own is the last. */
+  plugins(): Array<PluginStatus>
+  /** Tells the limiter's own component of its host what only the caller knows: members of `host` in stats, a JSON object. */
+  tellOfHost(facts: string): void
   /** How it is doing. */
   status(): Status
   /** Moves a manual clock on and ends what is due. */
@@ -161,8 +174,8 @@ export interface Options {
   manualClock?: boolean
   /** Memory the component may use, in bytes. */
   memoryBytes?: number
-  /** Ticks of 10 ms after which a call into the component is stopped. */
-  callTicks?: number
+  /** Milliseconds of a processor that a call into the component may burn. */
+  callMs?: number
 }
 
 /** Something is different in a folder. */
@@ -250,6 +263,24 @@ export interface PluginFolderStanding {
   exists: boolean
   /** Why it cannot be read or watched as it should be, if so. What was loaded stays at work. */
   trouble?: string
+}
+
+/** How one plugin of a chain is doing. */
+export interface PluginStatus {
+  /** Its name. */
+  name: string
+  /** Who decides in its place in the chain: its component, or its `onFailure`. */
+  state: 'running' | 'failed-open' | 'failed-closed'
+  /** Instances built after a fault. */
+  restarts: number
+  /** The last fault. */
+  lastError?: string
+  /** Digest of the component's file. */
+  sha256: string
+  /** Calls it admitted that run or wait for a later one. */
+  live: number
+  /** Calls that wait for it. */
+  waiting: number
 }
 
 /** What is wrong with a configuration, and where. */

@@ -38,8 +38,10 @@ import type { Agent } from '@deepseek-ai/dsh-agent';
 import type { Session } from '@deepseek-ai/dsh-session';
 import type {} from '@deepseek-ai/dsh-subagent';
 import type {} from '@deepseek-ai/dsh-tools';
+import type * as Addon from '../../node/index.d.ts';
 import type { ScopeKey } from './compat/scope.ts';
-import type { Gate } from './gate.ts';
+import { Dropped } from './dropped.ts';
+import { describe, type Gate } from './gate.ts';
 import { reporter } from './report.ts';
 import { Spawns } from './spawns.ts';
 import { GatedStream, type Running } from './stream.ts';
@@ -100,6 +102,7 @@ export class Hub {
   readonly #within = new AsyncLocalStorage<Running>();
   readonly #spawns = new Spawns();
   readonly #transport: Transport;
+  #dropped: Dropped | undefined;
   readonly #listeners: Array<() => unknown>;
 
   /** The hub of a harness. */
@@ -132,6 +135,16 @@ export class Hub {
     return this.#tenants.length < 2;
   }
 
+  /** What has been dropped into the folder of plugins, from the first time that somebody asks. */
+  dropped(addon: typeof Addon, path: string): Dropped | undefined {
+    try {
+      return (this.#dropped ??= new Dropped(addon, path, reporter(this.#root)));
+    } catch (error) {
+      reporter(this.#root)('error', `no plugin is loaded from a folder: ${describe(error)}`);
+      return undefined;
+    }
+  }
+
   /** A row is there. */
   join(tenant: Tenant): void {
     this.#tenants.push(tenant);
@@ -145,6 +158,7 @@ export class Hub {
     if (this.#tenants.length > 0) return;
     for (const stop of this.#listeners) stop();
     this.#transport.stop();
+    this.#dropped?.stop();
     (globalThis as { [HUBS]?: WeakMap<object, Hub> })[HUBS]?.delete(this.#root.fiber);
   }
 

@@ -5,16 +5,20 @@
  */
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 import type * as Addon from '../../node/index.d.ts';
 import { describe } from './gate.ts';
+import { home } from './stored.ts';
 import type { Scale } from './transport.ts';
 
 /** Where the parts are, and what a test wants different. */
 export interface Parts {
   readonly addon: string;
   readonly component: string;
+  /** The folder of plugins; none is watched without. */
+  readonly plugins?: string;
   readonly options?: Addon.Options;
   readonly transport?: Scale;
 }
@@ -24,14 +28,28 @@ export function packaged(): Parts {
   return {
     addon: fileURLToPath(new URL('../gen-limit.node', import.meta.url)),
     component: fileURLToPath(new URL('../gen-limit.wasm', import.meta.url)),
+    plugins: pluginFolder(),
   };
 }
 
+/** Where plugins are dropped into. */
+function pluginFolder(): string {
+  return process.env['DSH_GEN_LIMIT_PLUGINS']?.trim() || join(home(), 'wasm-plugins');
+}
+
+/** What has been brought to work. */
+export interface Loaded {
+  readonly addon: typeof Addon;
+  readonly component: Addon.Component;
+  readonly limiter: Addon.Limiter;
+}
+
 /** The component at work, with nothing limited yet. */
-export async function load({ addon: path, component, options }: Parts): Promise<Addon.Limiter> {
-  for (const part of [path, component]) expectFile(part);
+export async function load({ addon: path, component: file, options }: Parts): Promise<Loaded> {
+  for (const part of [path, file]) expectFile(part);
   const addon = loadAddon(path);
-  return new addon.Limiter(await compile(addon, component), options);
+  const component = await compile(addon, file);
+  return { addon, component, limiter: new addon.Limiter(component, options) };
 }
 
 /** What has been compiled, by file and time of change: a row that comes back, or a second one, does not compile again. */

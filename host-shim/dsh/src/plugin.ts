@@ -1,17 +1,19 @@
 /** One row: its gate, its configuration, its routes, tied to each other and to the hub that brings it its calls. */
 import type { Context } from '@deepseek-ai/cordis';
 import type { Session } from '@deepseek-ai/dsh-session';
+import type { Component } from '../../node/index.d.ts';
 import { answer } from './asks.ts';
 import { tooOld } from './compat/harness.ts';
 import { presetByPlace, presetByScope, scopeAt, type ScopeKey } from './compat/scope.ts';
+import { OWN, type Chain, type Dropped } from './dropped.ts';
 import { Enforcement } from './enforcement.ts';
 import { Gate, describe } from './gate.ts';
 import { Hub, type Place, type Tenant } from './hub.ts';
 import { load, packaged, type Parts } from './load.ts';
-import { reporter, type Reporter } from './report.ts';
+import { inWords, reporter, type Reporter } from './report.ts';
 import { Requests } from './requests.ts';
 import { isEnding, leave, settle, type Living } from './row.ts';
-import { Document } from './settings.ts';
+import { Document, type Settings } from './settings.ts';
 import { Stored, type Standing } from './stored.ts';
 import { Acquaintances, ceilingsOf, isOpen, parsed, selectorOf, withCeilings, type Selector } from './tenant.ts';
 import { Trace } from './trace.ts';
@@ -55,6 +57,9 @@ class Plugin implements Living, Tenant, Standing {
   /** Of the text that decides. */
   #read: Said | undefined;
   #hasWarned = false;
+  /** Ends what came out of the folder of plugins. */
+  #leave: () => void = () => undefined;
+  #settingsOf: (plugin: string) => Settings = () => this.settings;
 
   constructor(ctx: Context, parts: Parts) {
     const { root } = ctx;
@@ -73,7 +78,7 @@ class Plugin implements Living, Tenant, Standing {
     this.#hub = Hub.of(root, parts.transport);
     this.#known = new Acquaintances(root);
     const isKnown = (session: Session): boolean => this.#hub.isAlone || this.#known.has(session);
-    this.requests = new Requests(this.gate, (ask) => answer(ask, root, this.settings, isKnown));
+    this.requests = new Requests(this.gate, (ask) => answer(ask, root, ask.plugin === OWN ? this.settings : this.#settingsOf(ask.plugin), isKnown));
     const stats = (): unknown => this.requests.stats();
     this.#enforcement = new Enforcement(this.gate, this.settings, new Stored(this), stats, this.#say, (text) => this.#amend(text));
     this.settings.onChange = () => this.#changed();
@@ -82,6 +87,7 @@ class Plugin implements Living, Tenant, Standing {
       if (this.#enforcement.retry()) this.#hub.renew();
     };
     this.gate.onParting = (limiter) => {
+      this.#leave();
       trace?.stats(this.requests.stats(), limiter);
       this.requests.close();
     };
@@ -155,12 +161,16 @@ class Plugin implements Living, Tenant, Standing {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const [limiter] = await Promise.all([load(this.#parts), this.#ready()]);
+      const [{ addon, component, limiter }] = await Promise.all([load(this.#parts), this.#ready()]);
+      const { plugins } = this.#parts;
+      const dropped = plugins === undefined ? undefined : this.#hub.dropped(addon, plugins);
+      await dropped?.ready();
       // Meanwhile the row may have gone, or another load come first.
       if (!this.gate.loading && !this.gate.failed) return;
       this.#enforcement.begin(limiter);
       this.gate.open(limiter);
       this.#web.serve(limiter.paths());
+      if (dropped !== undefined) this.#join(dropped, component);
       this.#hub.renew();
       this.#enforcement.announce(limiter);
     } catch (error) {
@@ -170,6 +180,38 @@ class Plugin implements Living, Tenant, Standing {
       const effect = this.gate.closed ? 'are refused' : 'pass unlimited';
       this.#say('error', `${describe(error)}; until that is put right and the plugin restarted or its row edited, calls ${effect}`);
     }
+  }
+
+  /** What has been dropped into the folder is for this row's chain as well. */
+  #join(dropped: Dropped, packaged: Component): void {
+    const { gate } = this;
+    const chain: Chain = {
+      packaged,
+      change: (operation) => {
+        let failure: string | undefined;
+        gate.tell((limiter) => {
+          try {
+            return operation(limiter);
+          } catch (error) {
+            failure = describe(error);
+            return limiter.pending();
+          }
+        });
+        return failure;
+      },
+      changed: () => {
+        const refused = dropped.refused(chain).map(({ file, reason }) => ({ file, reason: inWords(reason) }));
+        gate.tell((limiter) => {
+          limiter.tellOfHost(JSON.stringify({ refused }));
+          this.#web.serve(limiter.paths());
+          return limiter.pending();
+        });
+        gate.refresh();
+      },
+    };
+    this.#leave = () => dropped.leave(chain);
+    this.#settingsOf = (plugin) => dropped.settingsOf(plugin);
+    dropped.join(chain);
   }
 
   /** The configuration is known, and whose it is. */

@@ -91,6 +91,11 @@ export class Web {
   /** The component is there and names its paths. */
   serve(paths: readonly string[]): void {
     this.#paths = new Set([...PACKAGED, ...paths]);
+    for (const [path, leave] of this.#routes) {
+      if (this.#paths.has(path)) continue;
+      leave();
+      this.#routes.delete(path);
+    }
     this.#register();
   }
 

@@ -1,0 +1,174 @@
+/**
+ * The plugins that somebody has dropped into a folder.
+ *
+ * One folder is watched in a harness, however many rows there are, and every row's limiter gets each of its plugins for its own
+ * chain: one instance for every tenant. What is wrong with a file is said once, with what is wrong with it in a chain: one that is
+ * whole may still refuse its configuration.
+ *
+ * # At a start
+ *
+ * What lies in the folder when the harness starts has a say in the first call: calls wait for it, but for no longer than they wait
+ * for anything that may never come. Whoever has an empty folder waits for nothing.
+ *
+ * # The packaged component
+ *
+ * A `gen-limit.wasm` in the folder takes the place of the packaged component, under the configuration of the row; when it goes, the
+ * packaged one is back. `gen-limit.json` sets the limits of either.
+ */
+import { readdirSync } from 'node:fs';
+import type * as Addon from '../../node/index.d.ts';
+import type { Reporter } from './report.ts';
+import { SettingsFailure, type Settings } from './settings.ts';
+import { within } from './within.ts';
+
+/** The name of the limiter's own among the plugins of a chain. */
+export const OWN = 'gen-limit';
+
+/** How long a start waits for what lies in the folder, in milliseconds. */
+const PATIENCE_MS = 3_000;
+
+/** A plugin as the folder has it. */
+interface Found {
+  /** None: the packaged one. */
+  readonly component: Addon.Component | undefined;
+  readonly config: string | undefined;
+  readonly limits: string | undefined;
+}
+
+/** What is wrong with a file. */
+export interface Refused {
+  readonly file: string;
+  readonly reason: string;
+}
+
+/** A row's chain. */
+export interface Chain {
+  /** Has the limiter do something that may fail by itself, and gives how it failed. */
+  change(operation: (limiter: Addon.Limiter) => number): string | undefined;
+  /** The packaged component. */
+  readonly packaged: Addon.Component;
+  /** Its plugins have changed, or what is wrong with the files. */
+  changed(): void;
+}
+
+export class Dropped {
+  readonly #path: string;
+  readonly #say: Reporter;
+  readonly #folder: Addon.PluginFolder;
+  readonly #found = new Map<string, Found>();
+  /** By plugin, or by file if it has no plugin's name. */
+  readonly #refused = new Map<string, Refused>();
+  /** What is wrong with a plugin in a chain. */
+  readonly #failed = new Map<Chain, Map<string, string>>();
+  /** Settles when the folder has been looked at. */
+  readonly #looked: Promise<void>;
+  #setLooked: () => void = () => undefined;
+
+  constructor(addon: typeof Addon, path: string, say: Reporter) {
+    this.#path = path;
+    this.#say = say;
+    this.#looked = new Promise((resolve) => (this.#setLooked = resolve));
+    this.#folder = new addon.PluginFolder(path, () => this.#take(), { cached: true });
+  }
+
+  /** Settles when what lay in the folder at the start has been looked at. Never fails, and never takes for ever. */
+  async ready(): Promise<void> {
+    if (!hasPlugins(this.#path)) return;
+    try {
+      await within(PATIENCE_MS, () => this.#looked, new Error('late'));
+    } catch {
+      this.#say('warn', `${this.#path}: what lies there is not loaded after ${PATIENCE_MS / 1000} s; calls pass without it until it is`);
+    }
+  }
+
+  /** A chain is there: what has been found is put into it. */
+  join(chain: Chain): void {
+    this.#failed.set(chain, new Map());
+    for (const name of this.#found.keys()) this.#put(chain, name);
+    chain.changed();
+  }
+
+  /** A chain is gone. */
+  leave(chain: Chain): void {
+    this.#failed.delete(chain);
+  }
+
+  /** What is wrong with the files, and with what was made of them in a chain. */
+  refused(chain: Chain): Refused[] {
+    const failed = [...(this.#failed.get(chain) ?? [])].map(([name, reason]) => ({ file: `${name}.wasm`, reason }));
+    return [...this.#refused.values(), ...failed];
+  }
+
+  /** The settings of a plugin, which is its file. */
+  settingsOf(name: string): Settings {
+    const value = this.#found.get(name)?.config ?? '{}';
+    const section = { value, base: value, user: '{}', inForce: true, writable: false };
+    return {
+      read: async () => section,
+      update: async () => {
+        throw new SettingsFailure('read-only', `the settings of this plugin are its file ${name}.json`);
+      },
+    };
+  }
+
+  stop(): void {
+    this.#folder.close();
+    this.#setLooked();
+  }
+
+  #take(): void {
+    const changes = this.#folder.takeChanges();
+    for (const change of changes) this.#apply(change);
+    if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
+    if (this.#folder.standing()?.seen ?? true) this.#setLooked();
+  }
+
+  #apply({ kind, name, component, config, limits, file, reason }: Addon.PluginChange): void {
+    if (kind === 'refused') {
+      this.#refused.set(name, { file: file ?? name, reason: reason ?? '' });
+      this.#say('error', `${this.#path}: ${reason}`);
+      return;
+    }
+    this.#refused.delete(name);
+    if (kind === 'removed') {
+      if (!this.#found.delete(name)) return;
+      for (const chain of this.#failed.keys()) this.#remove(chain, name);
+      this.#say('info', name === OWN ? `${name}.wasm is gone, the packaged component is back` : `the plugin ${name} is gone`, true);
+      return;
+    }
+    this.#found.set(name, { component, config, limits });
+    const failures = [...this.#failed.keys()].map((chain) => this.#put(chain, name));
+    if (failures.every((failure) => failure === undefined)) {
+      const what = component === undefined ? 'other limits' : `component ${component.sha256.slice(0, 12)}`;
+      this.#say('info', `the plugin ${name} is at work: ${what}`, true);
+    }
+  }
+
+  /** Puts a plugin into a chain. Where it cannot be, what was there before stays. */
+  #put(chain: Chain, name: string): string | undefined {
+    const { component = chain.packaged, config, limits } = this.#found.get(name) ?? NOTHING;
+    const failure = chain.change((limiter) => limiter.put(name, component, config, limits));
+    const failed = this.#failed.get(chain);
+    if (failure === undefined) failed?.delete(name);
+    else failed?.set(name, failure);
+    if (failure !== undefined) this.#say('error', `${this.#path}: the plugin ${name} is not put to work: ${failure}`);
+    return failure;
+  }
+
+  #remove(chain: Chain, name: string): void {
+    this.#failed.get(chain)?.delete(name);
+    if (name === OWN) this.#put(chain, name);
+    else chain.change((limiter) => limiter.remove(name));
+  }
+}
+
+const NOTHING: Found = { component: undefined, config: undefined, limits: undefined };
+
+/** Whether there is anything to wait for. */
+function hasPlugins(path: string): boolean {
+  try {
+    return readdirSync(path).some((file) => file.endsWith('.wasm'));
+  } catch {
+    return false;
+  }
+}
