@@ -21,6 +21,18 @@ test('the configuration of the README puts its limit in force', async () => {
   });
 });
 
+test('the tenants of the README have limits of their own', async () => {
+  const patch = /```yaml\n(?<yaml>[^`]*tenant:[^`]*)```/.exec(readme)?.groups?.['yaml'];
+  assert.ok(patch, 'the README shows two rows');
+  await inWorld({ script: () => ({ text: 'done' }) }, async (world) => {
+    await world.home.patchText(patch);
+    const dsh = await world.web();
+    await dsh.until('both rows', () => (dsh.stderr.match(/^gen-limit: .*; my-box/gm)?.length ?? 0) === 2);
+    assert.match(dsh.stderr, /^gen-limit: \d\S+ component .*; my-box\/\* max 2$/m);
+    assert.match(dsh.stderr, /^gen-limit: tenant lab: .*; my-box\/\* max 1$/m);
+  });
+});
+
 test('the commands of the README ask and change a running plugin', async () => {
   const commands = /```sh\n(?<sh>base=[^`]*)```/.exec(readme)?.groups?.['sh'];
   assert.ok(commands, 'the README shows how to ask');

@@ -331,20 +331,34 @@ suite('what follows from owning', () => {
     off();
   });
 
+  test('a spawn whose child changes hands before it calls gives its credit back then', async () => {
+    const world = await Tenancy.with({}, { config: limit(1) });
+    const parent = await world.member();
+    await world.row('second', tenant({ session: 'nobody' }, 0));
+    const off = world.ctx.on('subagent/start', () => void world.editRow('second', tenant({ session: parent.agent.id }, 0)), { global: true });
+    world.spawn('child', parent);
+    await world.grown();
+    assert.equal(world.stats.credits, 0);
+    assert.equal((await world.statsOf('second')).waitersTotal, 1);
+    off();
+  });
+
   test('a call inside another tenant\'s call is not taken for one inside its own', async () => {
     const world = await Tenancy.with({}, { config: limit(1) });
-    await world.row('second', tenant({ session: 'inner' }, 1));
-    const off = world.ctx.on('llm/stream', (options, next) => {
-      if (options.sessionId === 'outer') void world.read('inner').done;
-      return next();
-    });
-    world.read('inner');
+    const cwd = join(world.home, 'w');
+    mkdirSync(cwd);
+    const [holder, nested] = [await world.member({ cwd }), await world.member({ cwd })];
+    await world.row('second', tenant({ workspace: cwd }, 1));
+    // Both are the first of their gates, so that by its number alone the one could be taken for the other.
+    world.call(holder);
     await settled();
+    world.backend.onCall = ({ session }) => {
+      if (session === 'outer') world.call(nested);
+    };
     world.read('outer');
     await settled();
-    assert.deepEqual(await world.live('', 'second'), { '': 1, second: 1 });
-    assert.equal(world.stderr.some((line) => /the addon failed|within/u.test(line)), false, world.stderr.join(''));
-    off();
+    assert.equal((await world.statsOf('second')).waitersTotal, 1);
+    assert.equal(world.stderr.some((line) => /inside|within|nest/iu.test(line)), false, world.stderr.join(''));
   });
 
   test('rows of one process compile the component once', async () => {
@@ -387,6 +401,17 @@ suite('where tenants are', () => {
     await world.removeRow('second');
     assert.equal((await world.statsOf('vip')).scopes[0]?.max, 2);
     assert.equal((await world.ask('stats', 'vip-2')).status, 404);
+  });
+
+  test('who takes another\'s name does not keep it from its new one', async () => {
+    const world = await Tenancy.with({}, { config: limit(3) });
+    await world.row('second', tenant({ name: 'a', session: 'a' }, 1));
+    await world.row('third', tenant({ name: 'b', session: 'b' }, 2));
+    await world.editRow('second', tenant({ name: 'b', session: 'a' }, 1));
+    const max = async (name: string): Promise<number | undefined> => (await world.statsOf(name)).scopes[0]?.max;
+    assert.deepEqual([await max('b'), await max('b-2')], [1, 2]);
+    assert.equal((await world.ask('stats', 'a')).status, 404);
+    assert.equal(world.stderr.some((line) => /is not served/u.test(line)), false);
   });
 
   test('names that are no part of a path are not used as such', async () => {
@@ -458,17 +483,40 @@ suite('where tenants are', () => {
   });
 
   test('a tenant hears of its own sessions, their descendants and ancestors, and of no other', async () => {
-    const world = await Tenancy.with({ one: limit(9) }, { config: limit(9) });
-    const [mine, other] = [await world.member({ preset: 'one' }), await world.member()];
-    for (const agent of [mine, other]) world.call(agent);
-    world.spawn('grown', mine);
-    await world.grown();
-    const child = world.asked('grown').session ?? '';
-    const hears = async (name: string | undefined, session: string): Promise<boolean> => {
-      const { text } = await world.ask(`stats?session=${session}`, name);
-      return text.includes('"label":"grown"');
+    const world = await Tenancy.with({}, { config: limit(9) });
+    const [top, other] = [await world.member(), await world.member()];
+    const child = async (parent: string, prompt: string): Promise<string> => {
+      const handle = { agent: world.ctx.agents.get(parent as never) ?? assert.fail(parent) } as never;
+      world.spawn(prompt, handle);
+      await world.grown();
+      return world.asked(prompt).session ?? assert.fail(prompt);
     };
-    assert.deepEqual([await hears('one', child), await hears(undefined, child)], [true, false]);
+    const own = await child(top.agent.id, 'own');
+    const beside = await child(top.agent.id, 'beside');
+    const below = await child(own, 'below');
+    const second = await world.row('second', tenant({ session: own }));
+    /** What a component that asks about everybody is told. */
+    const hears = ({ gate }: typeof second): string[] => {
+      const limiter = gate.limiter ?? assert.fail('no component');
+      const sessions = [top.agent.id, own, beside, below, other.agent.id];
+      const heard: string[] = [];
+      const curious = {
+        takeAsks: () => [{ id: 1, kind: 'describe-sessions' as const, sessions }],
+        takeResponses: () => [],
+      };
+      gate.tell = (operation) => void operation({ answerSessions: (_: number, found: Array<{ id: string }>) => heard.push(...found.map(({ id }) => id)) } as never);
+      gate.onAnswers({ ...curious } as never);
+      Reflect.deleteProperty(gate, 'tell');
+      assert.ok(limiter);
+      return heard;
+    };
+    assert.deepEqual(hears(second), [], 'before any call of its own');
+    world.read(own);
+    await settled();
+    assert.deepEqual(hears(second).toSorted(), [top.agent.id, own, below].toSorted());
+    assert.deepEqual(hears(world.livingOf('gen-limit')).toSorted(), [top.agent.id, own, beside, below].toSorted(), 'those that were its own, with whoever descends from them');
+    await world.removeRow('second');
+    assert.equal(hears(world.livingOf('gen-limit')).length, 5, 'alone there is nobody to keep apart');
   });
 });
 
@@ -493,6 +541,8 @@ suite('ceilings', () => {
     assert.deepEqual(second(), { ...tenant({ session: 'a' }), ceilings });
     await world.edit(limit(9));
     assert.deepEqual(second(), tenant({ session: 'a' }));
+    await world.editRow('second', { ...tenant({ session: 'b' }), ceilings });
+    assert.deepEqual(second(), tenant({ session: 'b' }), 'nor does it set any where there are none');
   });
 
   test('a tenant that comes later has them, and what it says itself is not in force, said once', async () => {
