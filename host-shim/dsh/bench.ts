@@ -153,7 +153,7 @@ async function polls(): Promise<void> {
   const nowhere: Settings = { read: () => fail('read'), update: () => fail('updated') };
   const told = { answerSessions: () => 0 } as unknown as Addon.Limiter;
   await poll('what 550 sessions are called, as the harness tells us', async () => {
-    (await answer({ id: 1, kind: 'describe-sessions', sessions: ids }, world.ctx, nowhere))(told);
+    (await answer({ id: 1, plugin: 'gen-limit', kind: 'describe-sessions', sessions: ids }, world.ctx, nowhere))(told);
   });
   await poll('a request that is refused at once, without HTTP', () => sent('nothing=known'));
   await world.end();

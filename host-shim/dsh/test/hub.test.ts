@@ -501,7 +501,7 @@ suite('where tenants are', () => {
       const sessions = [top.agent.id, own, beside, below, other.agent.id];
       const heard: string[] = [];
       const curious = {
-        takeAsks: () => [{ id: 1, kind: 'describe-sessions' as const, sessions }],
+        takeAsks: () => [{ id: 1, plugin: 'gen-limit', kind: 'describe-sessions' as const, sessions }],
         takeResponses: () => [],
       };
       gate.tell = (operation) => void operation({ answerSessions: (_: number, found: Array<{ id: string }>) => heard.push(...found.map(({ id }) => id)) } as never);

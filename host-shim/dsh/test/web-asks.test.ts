@@ -176,7 +176,7 @@ describe('sessions', () => {
   const replied = (root: Context, ids: readonly string[]): unknown => {
     let told: unknown;
     const limiter = { answerSessions: (_: number, sessions: unknown) => ((told = sessions), 0) } as unknown as Limiter;
-    const reply = answer({ id: 1, kind: 'describe-sessions', sessions: [...ids] }, root, NOBODY);
+    const reply = answer({ id: 1, plugin: 'gen-limit', kind: 'describe-sessions', sessions: [...ids] }, root, NOBODY);
     assert.ok(typeof reply === 'function');
     reply(limiter);
     return told;
@@ -259,7 +259,7 @@ describe('settings', () => {
   async function replied(settings: Partial<Settings>, change?: { json: string; revision?: string }): Promise<unknown[]> {
     const told: unknown[] = [];
     const limiter = { answerSettings: (...given: unknown[]) => (told.push(...given), 0) } as unknown as Limiter;
-    const asked = change === undefined ? ({ id: 7, kind: 'read-settings' } as const) : ({ id: 7, kind: 'update-settings', ...change } as const);
+    const asked = change === undefined ? ({ id: 7, plugin: 'gen-limit', kind: 'read-settings' } as const) : ({ id: 7, plugin: 'gen-limit', kind: 'update-settings', ...change } as const);
     const reply = await answer(asked, NOWHERE, { ...NOBODY, ...settings });
     reply(limiter);
     return told;

@@ -228,7 +228,7 @@ describe('questions', () => {
     const fake = new Fake();
     const { gate, requests, ask } = await stage(({ id }) => answered(fake, id));
     gate.open(fake.limiter);
-    fake.onRequest = (id) => void fake.asks.push({ id, kind: 'describe-sessions', sessions: [] });
+    fake.onRequest = (id) => void fake.asks.push({ id, plugin: 'gen-limit', kind: 'describe-sessions', sessions: [] });
     assert.equal(requests.stats(), 'answered 1');
     assert.equal((await ask(CONFIG)).text, '"answered 2"');
   });
@@ -238,7 +238,7 @@ describe('questions', () => {
     const waiting: Array<() => void> = [];
     const { gate, requests, ask } = await stage(({ id }) => new Promise((resolve) => waiting.push(() => resolve(answered(fake, id)))));
     gate.open(fake.limiter);
-    fake.onRequest = (id) => void fake.asks.push({ id, kind: 'list-models', provider: 'box' });
+    fake.onRequest = (id) => void fake.asks.push({ id, plugin: 'gen-limit', kind: 'list-models', provider: 'box' });
     const asked = [];
     for (let count = 1; count <= 3; count += 1) {
       asked.push(ask(CONFIG));
@@ -257,7 +257,7 @@ describe('questions', () => {
     let answer = (): void => undefined;
     const { gate, ask, said } = await stage(({ id }) => new Promise((resolve) => (answer = () => resolve(answered(fake, id)))));
     gate.open(fake.limiter);
-    fake.onRequest = (id) => void fake.asks.push({ id, kind: 'read-settings' });
+    fake.onRequest = (id) => void fake.asks.push({ id, plugin: 'gen-limit', kind: 'read-settings' });
     const asked = ask(CONFIG);
     await until(() => fake.requested.length === 1);
     gate.release();
@@ -272,7 +272,7 @@ describe('questions', () => {
     let serve = (): Reply | Promise<Reply> => fail('not asked yet');
     const { gate, ask, said } = await stage(() => serve());
     gate.open(fake.limiter);
-    fake.onRequest = (id) => void fake.asks.push({ id, kind: 'list-models', provider: 'box' });
+    fake.onRequest = (id) => void fake.asks.push({ id, plugin: 'gen-limit', kind: 'list-models', provider: 'box' });
     const wrong: Reply = () => fail('of a wrong type');
     for (const way of [() => wrong, async () => wrong, () => Promise.reject(undefined)]) {
       serve = way;
