@@ -34,7 +34,9 @@ mod instance;
 mod log;
 mod outbox;
 mod plugin;
+mod pool;
 mod routes;
+mod share;
 mod table;
 mod ticker;
 
@@ -55,4 +57,5 @@ pub use folder::{
 pub use inspect::{Inspection, World};
 pub use log::{Level, LogLine};
 pub use plugin::{Limits, Options, Plugin, State, Status, UNAVAILABLE};
+pub use pool::{Grant, MemberId, MemberView, Need, Pool, ProcessPool, ScopeView, SharedPool};
 pub use routes::{Request, RequestId, Response};

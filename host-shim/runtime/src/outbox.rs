@@ -65,6 +65,12 @@ impl Outbox {
         }
     }
 
+    /// Takes back the admission of one whose wait nobody has been told of yet. Whether there was one.
+    pub(crate) fn take_admission(&mut self, id: CallId) -> bool {
+        let at = self.settled.iter().rposition(|settled| settled.id == id && settled.result.is_ok());
+        at.map(|at| self.settled.remove(at)).is_some()
+    }
+
     pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
         std::mem::take(&mut self.settled)
     }

@@ -242,6 +242,10 @@ impl Pool for ProcessPool {
             scope.update(member, need, ceiling);
             scope.share_out(&mut self.news);
         }
+        if scopes.is_empty() {
+            // Nothing can be news.
+            self.news.remove(&member);
+        }
         let left: Vec<String> = before.difference(scopes).cloned().collect();
         for text in left {
             self.leave_scope(member, &text);
@@ -425,6 +429,337 @@ impl Waiting {
             Self::Nobody => false,
             Self::One(one) => one != member,
             Self::Several => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCOPE: &str = "p/m";
+
+    /// A member of one scope as a plugin is one: it admits within what it holds, and gives back what comes free while others
+    /// wait.
+    struct Member {
+        id: MemberId,
+        ceiling: u32,
+        held: u32,
+        contended: bool,
+        running: u32,
+        waiting: u32,
+        /// How many it has admitted, ever.
+        admitted: u32,
+    }
+
+    impl Member {
+        fn new(pool: &mut ProcessPool, ceiling: u32) -> Self {
+            let id = pool.join("somebody");
+            let mut me =
+                Self { id, ceiling, held: 0, contended: false, running: 0, waiting: 0, admitted: 0 };
+            me.exchange(pool);
+            me
+        }
+
+        fn need(&self) -> Need {
+            Need {
+                scope: SCOPE.into(),
+                pool: None,
+                max: self.ceiling,
+                ceiling: Some(self.ceiling),
+                held: self.held,
+                occupied: self.running,
+                wanted: (self.running + self.waiting).min(self.ceiling),
+            }
+        }
+
+        fn exchange(&mut self, pool: &mut ProcessPool) {
+            loop {
+                pool.bring(self.id, &[self.need()], true, 0);
+                let grants = pool.take(self.id, 0);
+                if grants.is_empty() {
+                    return;
+                }
+                for Grant { seats, contended, .. } in grants {
+                    (self.held, self.contended) = (seats, contended);
+                }
+                self.serve();
+            }
+        }
+
+        fn serve(&mut self) {
+            let free = self.held.min(self.ceiling).saturating_sub(self.running).min(self.waiting);
+            self.waiting -= free;
+            self.running += free;
+            self.admitted += free;
+        }
+
+        fn ask(&mut self, pool: &mut ProcessPool) {
+            self.waiting += 1;
+            self.serve();
+            self.exchange(pool);
+        }
+
+        fn end(&mut self, pool: &mut ProcessPool) {
+            if self.running == 0 {
+                return;
+            }
+            self.running -= 1;
+            if self.contended && self.held > self.running {
+                self.held -= 1;
+            }
+            self.serve();
+            self.exchange(pool);
+        }
+
+        fn give_up(&mut self, pool: &mut ProcessPool) {
+            self.waiting = self.waiting.saturating_sub(1);
+            self.exchange(pool);
+        }
+    }
+
+    fn members<const N: usize>(pool: &mut ProcessPool, ceiling: u32) -> [Member; N] {
+        std::array::from_fn(|_| Member::new(pool, ceiling))
+    }
+
+    /// Whoever has news is asked, until nobody has any.
+    fn spread(pool: &mut ProcessPool, members: &mut [Member]) {
+        for _ in 0..1_000 {
+            let news = pool.news();
+            if news.is_empty() {
+                return;
+            }
+            for member in members.iter_mut().filter(|member| news.contains(&member.id)) {
+                member.exchange(pool);
+            }
+        }
+        panic!("there is news for ever");
+    }
+
+    fn running(members: &[Member]) -> u32 {
+        members.iter().map(|member| member.running).sum()
+    }
+
+    #[test]
+    fn seats_go_to_whoever_asks_and_stay_while_nobody_else_does() {
+        let mut pool = ProcessPool::new();
+        let [mut a] = members(&mut pool, 2);
+        a.ask(&mut pool);
+        a.ask(&mut pool);
+        a.ask(&mut pool);
+        assert_eq!((a.running, a.waiting), (2, 1));
+        a.end(&mut pool);
+        assert_eq!((a.running, a.held), (2, 2), "it serves its own line at once");
+        a.end(&mut pool);
+        a.end(&mut pool);
+        assert_eq!((a.running, a.held, pool.news()), (0, 2, vec![]));
+    }
+
+    #[test]
+    fn a_seat_that_lies_idle_goes_to_another_as_soon_as_its_holder_is_asked() {
+        let mut pool = ProcessPool::new();
+        let [mut a, mut b] = members(&mut pool, 1);
+        a.ask(&mut pool);
+        a.end(&mut pool);
+        b.ask(&mut pool);
+        assert_eq!((b.running, pool.news()), (0, vec![a.id]));
+        a.exchange(&mut pool);
+        assert_eq!((a.held, pool.news()), (0, vec![b.id]));
+        b.exchange(&mut pool);
+        assert_eq!(b.running, 1);
+    }
+
+    #[test]
+    fn seats_go_round_however_long_a_line_is() {
+        let mut pool = ProcessPool::new();
+        let mut all: [Member; 3] = members(&mut pool, 2);
+        for _ in 0..100 {
+            all[0].ask(&mut pool);
+        }
+        for _ in 0..10 {
+            all[1].ask(&mut pool);
+            all[2].ask(&mut pool);
+        }
+        spread(&mut pool, &mut all);
+        let before = all.each_ref().map(|member| member.admitted);
+        for _ in 0..15 {
+            let at = all.iter().position(|member| member.running > 0).expect("seats are never idle");
+            all[at].end(&mut pool);
+            spread(&mut pool, &mut all);
+            assert_eq!(running(&all), 2);
+        }
+        let turns: Vec<u32> = all.iter().zip(before).map(|(member, before)| member.admitted - before).collect();
+        assert_eq!(turns, [5, 5, 5]);
+    }
+
+    #[test]
+    fn a_lowered_ceiling_stops_nobody_and_a_raised_one_is_used_at_once() {
+        let mut pool = ProcessPool::new();
+        let mut all: [Member; 2] = members(&mut pool, 4);
+        for _ in 0..3 {
+            all.iter_mut().for_each(|member| member.ask(&mut pool));
+            spread(&mut pool, &mut all);
+        }
+        assert_eq!(running(&all), 4);
+        all[0].ceiling = 2;
+        all[0].exchange(&mut pool);
+        spread(&mut pool, &mut all);
+        assert_eq!(running(&all), 4, "the lowest counts, and stops nobody");
+        for left in [3, 2, 2] {
+            let at = all.iter().position(|member| member.running > 1).unwrap_or(0);
+            all[at].end(&mut pool);
+            spread(&mut pool, &mut all);
+            assert_eq!(running(&all), left);
+        }
+        all[0].ceiling = 4;
+        all[0].exchange(&mut pool);
+        spread(&mut pool, &mut all);
+        assert_eq!(running(&all) + all.iter().map(|member| member.waiting).sum::<u32>(), 3);
+        assert_eq!(all.iter().map(|member| member.waiting).sum::<u32>(), 0);
+    }
+
+    #[test]
+    fn who_runs_without_a_seat_is_counted_before_anybody_new() {
+        let mut pool = ProcessPool::new();
+        let mut all: [Member; 2] = members(&mut pool, 3);
+        all[0].running = 5;
+        all[0].exchange(&mut pool);
+        all[1].ask(&mut pool);
+        for left in [4, 3, 2] {
+            assert_eq!(all[1].running, 0);
+            all[0].end(&mut pool);
+            spread(&mut pool, &mut all);
+            assert_eq!(all[0].running, left);
+        }
+        assert_eq!((all[1].running, running(&all)), (1, 3));
+    }
+
+    #[test]
+    fn a_member_that_leaves_frees_all_it_had() {
+        let mut pool = ProcessPool::new();
+        let mut all: [Member; 2] = members(&mut pool, 2);
+        for _ in 0..2 {
+            all[0].ask(&mut pool);
+            all[1].ask(&mut pool);
+        }
+        spread(&mut pool, &mut all);
+        pool.leave(all[0].id);
+        pool.leave(all[0].id);
+        spread(&mut pool, &mut all[1..]);
+        assert_eq!((all[1].running, all[1].waiting), (2, 0));
+        pool.leave(all[1].id);
+        assert!(pool.view().is_empty() && pool.news().is_empty() && !pool.has_news(all[1].id));
+    }
+
+    #[test]
+    fn a_scope_that_a_member_does_not_state_any_more_is_left() {
+        let mut pool = ProcessPool::new();
+        let [mut a, mut b] = members(&mut pool, 1);
+        a.ask(&mut pool);
+        b.ask(&mut pool);
+        pool.bring(a.id, &[], true, 0);
+        spread(&mut pool, std::slice::from_mut(&mut b));
+        assert_eq!(b.running, 1);
+    }
+
+    #[test]
+    fn nobody_helps_himself() {
+        let mut pool = ProcessPool::new();
+        let [a, mut b] = members(&mut pool, 2);
+        pool.bring(a.id, &[Need { held: 2, ..a.need() }], false, 0);
+        b.ask(&mut pool);
+        b.ask(&mut pool);
+        assert_eq!(b.running, 2, "what a says it holds it was never given");
+        let unserved = Need { ceiling: None, ..a.need() };
+        assert!(!pool.serves(&unserved));
+        pool.bring(a.id, &[Need { wanted: 1, ..unserved }], false, 0);
+        assert!(!pool.has_news(a.id));
+    }
+
+    #[test]
+    fn who_holds_what_is_told() {
+        let mut pool = ProcessPool::new();
+        let [mut a, mut b] = members(&mut pool, 1);
+        a.ask(&mut pool);
+        b.ask(&mut pool);
+        let member = |held, occupied, wanted| MemberView { name: "somebody".into(), held, occupied, wanted };
+        let view = ScopeView {
+            scope: SCOPE.into(),
+            ceiling: 1,
+            members: vec![member(1, 1, 1), member(0, 0, 1)],
+        };
+        assert_eq!(pool.view(), [view]);
+    }
+
+    /// A generator good enough for tests, and the same everywhere.
+    struct Dice(u64);
+
+    impl Dice {
+        fn throw(&mut self, sides: u32) -> u32 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 >> 33) as u32 % sides
+        }
+    }
+
+    #[test]
+    fn whatever_happens_no_ceiling_is_exceeded_nobody_starves_and_every_seat_returns() {
+        for seed in 1..=3_000u64 {
+            let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let ceiling = 1 + dice.throw(4);
+            let mut pool = ProcessPool::new();
+            let mut all: Vec<Member> = (0..2 + dice.throw(3)).map(|_| Member::new(&mut pool, ceiling)).collect();
+            for _ in 0..120 {
+                let at = dice.throw(all.len() as u32) as usize;
+                match dice.throw(20) {
+                    0..=7 => all[at].ask(&mut pool),
+                    8..=14 => all[at].end(&mut pool),
+                    15 => all[at].give_up(&mut pool),
+                    16 if all.len() > 1 => {
+                        let gone = all.swap_remove(at);
+                        pool.leave(gone.id);
+                    }
+                    17 if all.len() < 6 => all.push(Member::new(&mut pool, ceiling)),
+                    // Not always at once: who is not asked keeps what it has a while longer.
+                    _ => spread(&mut pool, &mut all),
+                }
+                assert!(running(&all) <= ceiling, "seed {seed}: {:?}", pool.view());
+                let given: u32 = pool.view().iter().flat_map(|scope| &scope.members).map(|m| m.held).sum();
+                assert!(given <= ceiling, "seed {seed}: {:?}", pool.view());
+            }
+            // Whoever waits comes in while calls end, whatever arrives elsewhere.
+            spread(&mut pool, &mut all);
+            let starving = dice.throw(all.len() as u32) as usize;
+            let mut idle = 0;
+            while all[starving].waiting > 0 {
+                let before = all[starving].admitted;
+                for at in 0..all.len() {
+                    if at != starving {
+                        all[at].ask(&mut pool);
+                    }
+                    all[at].end(&mut pool);
+                    spread(&mut pool, &mut all);
+                }
+                // In each round a seat goes one turn further at least.
+                idle = if all[starving].admitted > before { 0 } else { idle + 1 };
+                assert!(idle <= all.len(), "seed {seed}: nobody is served there");
+            }
+            while running(&all) > 0 {
+                for member in &mut all {
+                    member.end(&mut pool);
+                }
+                spread(&mut pool, &mut all);
+                assert!(running(&all) <= ceiling, "seed {seed}");
+            }
+            assert!(all.iter().all(|member| member.waiting == 0), "seed {seed}: {:?}", pool.view());
+            let used: u64 = pool.scopes.values().map(|scope| scope.used).sum();
+            let held: u32 = all.iter().map(|member| member.held).sum();
+            assert_eq!(used, u64::from(held), "seed {seed}");
+            for member in &all {
+                pool.leave(member.id);
+            }
+            assert!(pool.scopes.is_empty() && pool.members.is_empty() && pool.news.is_empty());
         }
     }
 }

@@ -137,9 +137,8 @@ impl Share {
             for Held { need, grant } in self.scopes.values() {
                 let occupied = need.occupied.max(grant.seats).min(live);
                 let held = grant.seats.min(occupied);
-                let bound = Need { held, occupied, wanted: occupied, ..need.clone() };
-                if bound != *need || held != grant.seats {
-                    changed.push(bound);
+                if (held, occupied, occupied) != (need.held, need.occupied, need.wanted) {
+                    changed.push(Need { held, occupied, wanted: occupied, ..need.clone() });
                 }
             }
             if self.exchange(changed, now).is_empty() {
