@@ -71,6 +71,11 @@ impl Outbox {
         at.map(|at| self.settled.remove(at)).is_some()
     }
 
+    /// Whoever is given up is told nothing any more.
+    pub(crate) fn forget(&mut self, id: CallId) {
+        self.settled.retain(|settled| settled.id != id);
+    }
+
     pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
         std::mem::take(&mut self.settled)
     }

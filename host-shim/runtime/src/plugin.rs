@@ -338,6 +338,8 @@ impl Plugin {
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
         let outcome = bound::outcome(outcome);
         self.prepare(now);
+        // What its pool had for it came too late.
+        self.out.forget(id);
         let calm = self.table.is_calm();
         let Some(hook) = self.table.finish(id, &outcome, now) else { return };
         self.tell(now, |instance| instance.finish(hook, id, &outcome, now));
@@ -843,7 +845,9 @@ impl Plugin {
     /// Brings what changed to the pool and applies what it gives, until nothing changes. What that decides is queued.
     fn exchange(&mut self, now: Instant) {
         for _ in 0..ROUNDS {
-            let Some(share) = self.share.as_mut().filter(|share| share.is_due(self.table.is_calm())) else { return };
+            let Some(share) = self.share.as_mut().filter(|share| share.is_due(self.table.is_calm())) else {
+                return;
+            };
             let Work::Running { instance, due } = &mut self.work else {
                 return share.stand_in(self.table.live(), now);
             };

@@ -79,6 +79,9 @@ pub trait Pool: Send {
     fn tick(&mut self, now: Instant) {
         let _ = now;
     }
+
+    /// Who holds what, in the order of scopes' texts.
+    fn view(&self) -> Vec<ScopeView>;
 }
 
 /// Who holds what of a scope, for the operator.
@@ -183,8 +186,7 @@ impl ProcessPool {
         Arc::new(Mutex::new(Self::new()))
     }
 
-    /// Who holds what.
-    pub fn view(&self) -> Vec<ScopeView> {
+    fn views(&self) -> Vec<ScopeView> {
         let member = |(id, claim): (&MemberId, &Claim)| MemberView {
             name: self.members.get(id).map_or_else(String::new, |member| member.name.clone()),
             held: claim.given(),
@@ -257,7 +259,8 @@ impl Pool for ProcessPool {
         let Some(Member { scopes, .. }) = self.members.get(&member) else { return Vec::new() };
         let mut grants = Vec::new();
         for text in scopes {
-            let Some((seats, contended)) = self.scopes.get_mut(text).and_then(|scope| scope.take(member)) else {
+            let Some((seats, contended)) = self.scopes.get_mut(text).and_then(|scope| scope.take(member))
+            else {
                 continue;
             };
             grants.push(Grant { scope: text.clone(), seats, until: None, contended });
@@ -271,6 +274,10 @@ impl Pool for ProcessPool {
 
     fn news(&self) -> Vec<MemberId> {
         self.news.iter().copied().collect()
+    }
+
+    fn view(&self) -> Vec<ScopeView> {
+        self.views()
     }
 }
 
@@ -455,8 +462,7 @@ mod tests {
     impl Member {
         fn new(pool: &mut ProcessPool, ceiling: u32) -> Self {
             let id = pool.join("somebody");
-            let mut me =
-                Self { id, ceiling, held: 0, contended: false, running: 0, waiting: 0, admitted: 0 };
+            let mut me = Self { id, ceiling, held: 0, contended: false, running: 0, waiting: 0, admitted: 0 };
             me.exchange(pool);
             me
         }
@@ -588,7 +594,8 @@ mod tests {
             spread(&mut pool, &mut all);
             assert_eq!(running(&all), 2);
         }
-        let turns: Vec<u32> = all.iter().zip(before).map(|(member, before)| member.admitted - before).collect();
+        let turns: Vec<u32> =
+            all.iter().zip(before).map(|(member, before)| member.admitted - before).collect();
         assert_eq!(turns, [5, 5, 5]);
     }
 
@@ -683,11 +690,8 @@ mod tests {
         a.ask(&mut pool);
         b.ask(&mut pool);
         let member = |held, occupied, wanted| MemberView { name: "somebody".into(), held, occupied, wanted };
-        let view = ScopeView {
-            scope: SCOPE.into(),
-            ceiling: 1,
-            members: vec![member(1, 1, 1), member(0, 0, 1)],
-        };
+        let view =
+            ScopeView { scope: SCOPE.into(), ceiling: 1, members: vec![member(1, 1, 1), member(0, 0, 1)] };
         assert_eq!(pool.view(), [view]);
     }
 
@@ -709,7 +713,8 @@ mod tests {
             let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let ceiling = 1 + dice.throw(4);
             let mut pool = ProcessPool::new();
-            let mut all: Vec<Member> = (0..2 + dice.throw(3)).map(|_| Member::new(&mut pool, ceiling)).collect();
+            let mut all: Vec<Member> =
+                (0..2 + dice.throw(3)).map(|_| Member::new(&mut pool, ceiling)).collect();
             for _ in 0..120 {
                 let at = dice.throw(all.len() as u32) as usize;
                 match dice.throw(20) {

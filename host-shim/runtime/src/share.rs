@@ -113,7 +113,8 @@ impl Share {
                 held.need = need.clone();
             }
         }
-        let needs = if self.whole { self.scopes.values().map(|held| held.need.clone()).collect() } else { changed };
+        let needs =
+            if self.whole { self.scopes.values().map(|held| held.need.clone()).collect() } else { changed };
         let grants = {
             let mut pool = self.pool();
             pool.bring(self.member, &needs, self.whole, now);
