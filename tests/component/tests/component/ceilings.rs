@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use component_tests::{Host, admitted, chaos, denied, is_admitted, is_waiting, release, spawn, stream};
+use component_tests::{
+    Host, admitted, budget, chaos, denied, is_admitted, is_waiting, release, runtime, spawn, stream,
+};
 use gen_limit_runtime::{
-    CallId, Component, Instant, Mode, Outcome, Plugin, ProcessPool, RefusalReason, SharedPool, Started,
-    State, StreamCall,
+    CallId, Chain, Component, Instant, Limits, Mode, Options, Outcome, Plugin, ProcessPool, RefusalReason,
+    SharedPool, Started, State, StreamCall,
 };
 use proptest::prelude::*;
 
@@ -492,6 +494,44 @@ fn who_joins_with_calls_at_work_is_counted_with_them() {
     tenants.spread();
     assert!(is_waiting(&tenants.stream("a", "1")));
     assert!(is_waiting(&waiting) && tenants.live() == 2);
+}
+
+#[test]
+fn chains_share_a_ceiling_and_hold_no_seat_while_another_of_their_plugins_makes_a_call_wait() {
+    let pool = ProcessPool::shared();
+    let now = 1_000;
+    let mut chains = ["a", "b"].map(|name| {
+        let options = Options { limits: Limits::default(), config: under(-1, 1, ""), mode: Mode::Strict };
+        let (mut chain, _) = Chain::new(runtime(), "gen-limit", release(), options, now).expect("a chain");
+        chain.join(pool.clone(), name, now);
+        chain
+    });
+    let budget_of =
+        |minute: u32| Some((format!(r#"{{"perMinute":{minute},"maxWaitMs":600000}}"#), Mode::Strict));
+    chains[0].put("budget", budget(), Limits::default(), budget_of(1), now).expect("a plugin");
+    let spread = |chains: &mut [Chain; 2], now| {
+        for _ in 0..10 {
+            let news = pool.lock().expect("no panic").news();
+            let told =
+                chains.iter_mut().filter(|chain| chain.member().is_some_and(|member| news.contains(&member)));
+            told.for_each(|chain| chain.collect_grants(now));
+        }
+    };
+    let [a, b] = &mut chains;
+    let first = a.start_stream(stream("1"), now);
+    assert!(is_admitted(&first));
+    a.finish(first.id, Outcome::Completed, now);
+    assert!(is_waiting(&a.start_stream(stream("2"), now)), "for the budget");
+    let other = b.start_stream(stream("1"), now);
+    spread(&mut chains, now);
+    let settled = chains[1].take_settled();
+    assert_eq!(settled.iter().map(admitted).collect::<Vec<_>>(), [other.id], "the seat is free for it");
+    chains[0].tick(now + 60_000);
+    spread(&mut chains, now + 60_000);
+    assert!(chains[0].take_settled().is_empty(), "now it waits for the seat");
+    chains[1].finish(other.id, Outcome::Completed, now + 60_000);
+    spread(&mut chains, now + 60_000);
+    assert_eq!(chains[0].take_settled().len(), 1);
 }
 
 /// One thing that happens to one of three tenants.
