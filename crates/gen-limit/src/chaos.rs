@@ -21,7 +21,7 @@ use crate::bindings::dsh::plugin::log::{Level, log};
 use crate::bindings::dsh::plugin::types::{CallId, Instant, Outcome, StreamCall, ToolCall, Verdict};
 use crate::bindings::dsh::plugin::{models, sessions, settings};
 use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, Mode, Problem, WaitingCall};
-use crate::bindings::exports::dsh::plugin::pools::Need;
+use crate::bindings::exports::dsh::plugin::pools::{Grant, Need};
 use crate::bindings::exports::dsh::plugin::routes::{Request, Response};
 use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use crate::bindings::wit_future;
@@ -176,9 +176,9 @@ impl pools::Guest for Chaos {
         Component::demand()
     }
 
-    fn capacity(scope: String, seats: u32, until: Option<Instant>, now: Instant) {
+    fn capacity(grant: Grant, now: Instant) {
         step();
-        Component::capacity(scope, seats, until, now);
+        Component::capacity(grant, now);
     }
 }
 

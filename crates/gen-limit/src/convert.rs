@@ -65,7 +65,13 @@ pub fn waiting(waiting: lifecycle::WaitingCall) -> limiter::WaitingCall {
 }
 
 pub fn need(need: limiter::Need) -> pools::Need {
-    pools::Need { scope: need.scope, occupied: need.occupied, wanted: need.wanted }
+    let limiter::Need { scope, pool, max, ceiling, held, occupied, wanted } = need;
+    pools::Need { scope, pool, max, ceiling, held, occupied, wanted }
+}
+
+pub fn grant(grant: pools::Grant) -> limiter::Grant {
+    let pools::Grant { scope, seats, until, contended } = grant;
+    limiter::Grant { scope, seats, until, contended }
 }
 
 pub fn refusal(refusal: limiter::Refusal) -> types::Refusal {

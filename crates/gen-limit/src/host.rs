@@ -2,7 +2,7 @@
 
 use crate::bindings::dsh::plugin::types::{CallId, Instant, Outcome, StreamCall, ToolCall, Verdict};
 use crate::bindings::exports::dsh::plugin::lifecycle::{LiveCall, Mode, Problem, WaitingCall};
-use crate::bindings::exports::dsh::plugin::pools::Need;
+use crate::bindings::exports::dsh::plugin::pools::{Grant, Need};
 use crate::bindings::exports::dsh::plugin::routes::{Request, Response};
 use crate::bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use crate::convert;
@@ -76,8 +76,8 @@ impl pools::Guest for Component {
         operate(|gate| gate.limiter.demand().into_iter().map(convert::need).collect())
     }
 
-    fn capacity(scope: String, seats: u32, until: Option<Instant>, now: Instant) {
-        operate(|gate| gate.limiter.capacity(&scope, seats, until, now));
+    fn capacity(grant: Grant, now: Instant) {
+        operate(|gate| gate.limiter.capacity(&convert::grant(grant), now));
     }
 }
 

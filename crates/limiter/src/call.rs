@@ -187,8 +187,29 @@ pub enum AnyCall {
 pub struct Need {
     /// Text of the scope.
     pub scope: String,
+    /// The pool that its row names.
+    pub pool: Option<String>,
+    /// The row's own limit; the ceiling, if it has none.
+    pub max: u32,
+    /// What all tenants together may not exceed, if the operator says.
+    pub ceiling: Option<u32>,
+    /// Seats it holds of its pool, occupied or not.
+    pub held: u32,
     /// Seats in use.
     pub occupied: u32,
     /// Seats that would serve everybody who may take one.
     pub wanted: u32,
+}
+
+/// What a pool gives to a pooled scope.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Text of the scope.
+    pub scope: String,
+    /// So many seats are held from now on, in place of what was held before.
+    pub seats: u32,
+    /// The instant at which they end, if they do.
+    pub until: Option<Instant>,
+    /// Others wait for seats of the pool: one that comes free goes back to it, also if somebody waits here.
+    pub contended: bool,
 }

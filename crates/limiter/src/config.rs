@@ -31,8 +31,8 @@ pub const GREATEST_BYTES: usize = 1 << 20;
 pub const GREATEST_VALUES: usize = 100_000;
 
 /// The keys of a configuration, for sentences.
-pub const KEYS: &str = "limits, groups, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, maxOvertakes, \
-                        spawnTools, spawnGraceMs, onFailure, maxRestarts";
+pub const KEYS: &str = "limits, groups, ceilings, tenant, queueTimeoutMs, maxQueued, maxWaiting, countBy, headStart, \
+                        maxOvertakes, spawnTools, spawnGraceMs, onFailure, maxRestarts";
 
 /// What is wrong with one place of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,18 +65,30 @@ pub enum Mode {
 /// One limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// `None` is unlimited, 0 is paused.
+    /// The row's own `max`; `None` is unlimited, 0 is paused.
     pub max: Option<u32>,
-    /// What a seat is given to.
+    /// What a seat is given to: where the row and a ceiling differ, every call, so that neither is exceeded.
     pub count_by: CountBy,
     /// The pool that its seats come from, if others draw from it too.
     pub pool: Option<String>,
+    /// What all tenants together may not exceed, if the operator says.
+    pub ceiling: Option<u32>,
 }
 
 impl Limit {
+    /// What holds here: the least of the row's `max` and the ceiling.
+    pub fn least(&self) -> Option<u32> {
+        self.max.into_iter().chain(self.ceiling).min()
+    }
+
     /// Whether seats have to be asked for. What is unlimited needs none.
     pub fn is_pooled(&self) -> bool {
-        self.pool.is_some() && self.max.is_some()
+        self.pool().is_some() || self.ceiling.is_some()
+    }
+
+    /// The named pool that seats have to be asked of.
+    pub fn pool(&self) -> Option<&str> {
+        self.pool.as_deref().filter(|_| self.max.is_some())
     }
 }
 
@@ -240,6 +252,11 @@ impl Reader {
             .unwrap_or_default();
         let limits = self.list(format_args!("limits"), fields.remove("limits"));
         let groups = self.list(format_args!("groups"), fields.remove("groups"));
+        let ceilings = self.list(format_args!("ceilings"), fields.remove("ceilings"));
+        // Whoever hosts several tenants reads it.
+        if let Some(tenant) = fields.remove("tenant") {
+            self.tenant(tenant);
+        }
 
         let mut knob = |name: &str, least: u64, greatest: u64, into: &mut dyn FnMut(u64)| {
             if let Some(value) = fields.remove(name) {
@@ -271,7 +288,9 @@ impl Reader {
 
         for (at, row) in limits.into_iter().enumerate() {
             let path = format_args!("limits[{at}]");
-            if let Some((key, limit)) = self.limit_row(path, row, count_by) {
+            if let Some((key, limit)) =
+                self.limit_row(path, row, "provider, model, max, countBy, pool", count_by)
+            {
                 match config.limits.entry(key) {
                     Entry::Occupied(row) => {
                         self.problem(path, format_args!("a second row for {}; keep one", row.key()));
@@ -296,6 +315,23 @@ impl Reader {
                 }
                 config.groups.insert(name, routes);
                 config.limits.insert(key, limit);
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (at, row) in ceilings.into_iter().enumerate() {
+            let path = format_args!("ceilings[{at}]");
+            // It means the same for every tenant, whatever a tenant's own default is.
+            let row = self.limit_row(path, row, "provider, model, max, countBy", CountBy::Session);
+            let Some((key, Limit { max, count_by, .. })) = row else { continue };
+            if !seen.insert(key.clone()) {
+                self.problem(path, format_args!("a second row for {key}; keep one"));
+            } else if max.is_some() {
+                let none = Limit { max: None, count_by, pool: None, ceiling: None };
+                let limit = config.limits.entry(key).or_insert(none);
+                limit.ceiling = max;
+                if count_by == CountBy::Stream {
+                    limit.count_by = count_by;
+                }
             }
         }
         config
@@ -344,9 +380,15 @@ impl Reader {
         Some(fields)
     }
 
-    fn limit_row(&mut self, path: Path<'_>, row: Json<'_>, count_by: CountBy) -> Option<(ScopeKey, Limit)> {
+    fn limit_row(
+        &mut self,
+        path: Path<'_>,
+        row: Json<'_>,
+        known: &str,
+        count_by: CountBy,
+    ) -> Option<(ScopeKey, Limit)> {
         let before = self.found;
-        let row = self.row(path, row, "provider, model, max, countBy, pool")?;
+        let row = self.row(path, row, known)?;
         let route = self.route(path, &row);
         let limit = self.limit(path, &row, count_by);
         let key = match route? {
@@ -432,7 +474,30 @@ impl Reader {
             None => Some(None),
             Some(_) => self.id(path, row, "pool").map(|name| Some(name).filter(|name| name != "process")),
         };
-        Some(Limit { max: max?, count_by: count_by?, pool: pool? })
+        Some(Limit { max: max?, count_by: count_by?, pool: pool?, ceiling: None })
+    }
+
+    /// Who the row is for. Checked here, so that it is named like everything else; it decides nothing here.
+    fn tenant(&mut self, value: Json<'_>) {
+        let path = format_args!("tenant");
+        let Some(fields) = self.row(path, value, "name, preset, workspace, session") else { return };
+        for field in fields.keys() {
+            if field == "name" {
+                if let Some(name) = self.id(path, &fields, field)
+                    && !is_tenant_name(&name)
+                {
+                    self.problem(
+                        format_args!("{path}.name"),
+                        format_args!(
+                            "expected 1 to {LONGEST_TENANT} letters, digits, '.', '_' or '-', found {}",
+                            describe(fields[field])
+                        ),
+                    );
+                }
+            } else if ["preset", "workspace", "session"].contains(&field.as_str()) {
+                self.id(path, &fields, field);
+            }
+        }
     }
 
     fn integer(&mut self, path: Path<'_>, value: Json<'_>, least: u64, greatest: u64) -> Option<u64> {
@@ -501,6 +566,14 @@ impl Reader {
 }
 
 const MOST_PROBLEMS: usize = 50;
+/// The longest name of a tenant: it is part of paths and of files.
+const LONGEST_TENANT: usize = 64;
+
+fn is_tenant_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.len() <= LONGEST_TENANT && name.bytes().all(fits)
+}
+
 const MAX: &str = "an integer: -1 (unlimited), 0 (paused) or a cap from 1 to 4294967295";
 
 /// The value as a whole number; `3.0` and `3e0` are one, `3.5`, `1e-400`, `1e400` and `"3"` are none. Decided on the digits

@@ -129,10 +129,13 @@ pub struct Limiter {
     graces: BTreeSet<(Instant, CallId)>,
     /// Pooled scopes by the end of their capacity.
     leases: BTreeSet<(Instant, ScopeIx)>,
+    /// The pooled scopes, in the order of scopes.
+    pooled: Vec<ScopeIx>,
 
     settled: Vec<Settled>,
     warnings: Vec<String>,
-    told: BTreeMap<ScopeKey, (u32, u32)>,
+    /// Per pooled scope, what was last said of it.
+    told: BTreeMap<ScopeIx, pools::Said>,
     observed: Observed,
     totals: RunTotals,
 }
@@ -153,6 +156,7 @@ impl Limiter {
         self.config = config;
         self.begin_at(now);
         self.recount();
+        self.find_pooled();
         self.end_due_waits();
         self.run_out_graces();
         self.told.clear();
@@ -222,7 +226,11 @@ impl Limiter {
             self.observe(waiter.route, |observed| observed.totals.cancelled += 1);
             self.release(waiter.session, waiter.route);
         } else {
-            self.spawn_ended(id, SpawnEnd { at: self.now, completed: outcome == Outcome::Completed });
+            let completed = outcome == Outcome::Completed;
+            if !completed {
+                self.give_up_credit(id);
+            }
+            self.spawn_ended(id, SpawnEnd { at: self.now, completed });
         }
         self.serve();
     }
@@ -267,6 +275,10 @@ impl Limiter {
                     self.let_through(id, route, since);
                     if let Some(ended) = ended {
                         self.spawn_ended(id, ended);
+                    }
+                    if since.saturating_add(self.config.spawn_grace_ms) <= self.now {
+                        // It ended before; there is nothing to give back again.
+                        self.end_credit(id);
                     }
                 }
             }

@@ -100,11 +100,24 @@ pub enum CountBy {
 }
 
 /// The seats a pooled scope holds at the moment.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Capacity {
     pub seats: u32,
     /// The instant at which they end.
     pub until: Option<Instant>,
+    /// Others wait for seats: one that comes free here is given back.
+    pub contended: bool,
+    pub source: Source,
+}
+
+/// Where seats come from: the pool that the row names, and whether there is a ceiling. Seats of one are none of another.
+pub(crate) type Source = (Option<String>, bool);
+
+impl Capacity {
+    /// None held.
+    pub fn none(source: Source) -> Self {
+        Self { seats: 0, until: None, contended: false, source }
+    }
 }
 
 /// One holder of a seat.
@@ -119,8 +132,12 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Scope {
     pub key: ScopeKey,
-    /// The configured `max`; `None` is unlimited.
+    /// The configured limit, the least of `own` and `ceiling`; `None` is unlimited.
     pub max: Option<u32>,
+    /// The `max` of its own row.
+    pub own: Option<u32>,
+    /// What all tenants together may not exceed.
+    pub ceiling: Option<u32>,
     pub count_by: CountBy,
     /// `Some` if seats come from a pool that others draw from too.
     pub capacity: Option<Capacity>,
@@ -142,6 +159,8 @@ impl Scope {
         Self {
             key,
             max: None,
+            own: None,
+            ceiling: None,
             count_by: CountBy::Session,
             capacity: None,
             holders: BTreeMap::new(),
@@ -167,10 +186,27 @@ impl Scope {
 
     /// The limit in force: `max`, or what the pool gave if that is less.
     pub fn limit(&self) -> Option<u32> {
-        match (self.max, self.capacity) {
+        match (self.max, &self.capacity) {
             (Some(max), Some(capacity)) => Some(max.min(capacity.seats)),
             (max, _) => max,
         }
+    }
+
+    /// A seat has come free, or is promised to nobody any more: while others wait for seats of the pool it goes back in the
+    /// same step, whoever waits here. The next may be ours again, at our turn.
+    pub fn give_back(&mut self) {
+        let occupancy = self.occupancy();
+        if let Some(capacity) = self.capacity.as_mut().filter(|capacity| capacity.contended)
+            // Of those that run without a seat none can be given back.
+            && capacity.seats > occupancy
+        {
+            capacity.seats -= 1;
+        }
+    }
+
+    /// Whether it is the ceiling that limits, not the row of its own.
+    pub fn is_ceiling_least(&self) -> bool {
+        self.ceiling.is_some_and(|ceiling| self.own.is_none_or(|own| ceiling < own))
     }
 
     /// Seats that are left for one more waiter of this kind: a spawn also counts those already let through.

@@ -150,15 +150,18 @@ pub struct ScopeStats {
     pub scope: String,
     /// Whether the configuration names it; it is then kept, and its totals with it, while nobody is there.
     pub configured: bool,
-    /// The configured limit; -1 is unlimited, 0 paused.
+    /// The limit of its own row; -1 is unlimited, 0 paused.
     pub max: i64,
+    /// What all tenants together may not exceed, if the operator says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<u32>,
     /// `session` or `stream`.
     pub count_by: &'static str,
     /// Seats held.
     pub occupancy: u32,
     /// Spawns let through whose child has not called yet.
     pub credits: u32,
-    /// For pooled scopes: the seats the pool gave.
+    /// For pooled scopes: the seats held of the pool, or of the ceiling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_seats: Option<u32>,
     /// The waiter the last free seat is kept for.
@@ -324,7 +327,7 @@ pub struct WaiterStats {
 pub struct Blocked {
     /// The scope's text.
     pub scope: String,
-    /// How it blocks: `full`, `paused`, `pool`, `credits` (spawns already let through) or `kept` (its last free seat is kept
+    /// How it blocks: `full`, `paused`, `pool` (others hold the seats of its pool, or of the ceiling), `credits` (spawns already let through) or `kept` (its last free seat is kept
     /// for an older waiter).
     pub why: &'static str,
     /// Its limit of now; of a pooled scope, what its pool allows.

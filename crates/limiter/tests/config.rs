@@ -216,6 +216,60 @@ fn a_pool_is_named_or_is_the_process() {
 }
 
 #[test]
+fn ceilings_are_rows_like_limits_but_for_the_pool() {
+    let json = r#"{"limits":[{"provider":"p","model":"a","max":5,"pool":"gpu"}],"ceilings":[
+        {"provider":" p ","model":"a","max":2},{"provider":"p","model":"*","max":3.0,"countBy":"stream"},
+        {"provider":"*","model":"*","max":-1}]}"#;
+    let config = strict(json).expect("valid");
+    let limit = |text: &str| config.limits.get(&ScopeKey::parse(text).expect("a scope"));
+    let row = limit("p/a").expect("the row");
+    assert_eq!((row.max, row.ceiling, row.least(), row.pool()), (Some(5), Some(2), Some(2), Some("gpu")));
+    let own = limit("p/*").expect("a scope of its own");
+    assert_eq!((own.max, own.ceiling, own.count_by), (None, Some(3), CountBy::Stream));
+    assert!(limit("*/*").is_none(), "-1 is no ceiling");
+    for (row, path) in [
+        (r#"{"provider":"p","model":"m"}"#, "ceilings[0].max"),
+        (r#"{"provider":"p","model":"m","max":"3"}"#, "ceilings[0].max"),
+        (r#"{"provider":"","model":"m","max":3}"#, "ceilings[0].provider"),
+        (r#"{"provider":"*","model":"m","max":3}"#, "ceilings[0].provider"),
+        (r#"{"provider":"p","model":"m","max":3,"countBy":"x"}"#, "ceilings[0].countBy"),
+        (r#"{"provider":"p","model":"m","max":3,"pool":"x"}"#, "ceilings[0].pool"),
+        (r#"{"provider":"p","model":"m","max":3},{"provider":"p","model":"m","max":-1}"#, "ceilings[1]"),
+        ("7", "ceilings[0]"),
+    ] {
+        assert_eq!(paths(&format!(r#"{{"ceilings":[{row}]}}"#)), [path], "{row}");
+    }
+    assert_eq!(paths(r#"{"ceilings":3}"#), ["ceilings"]);
+}
+
+#[test]
+fn a_tenant_is_checked_and_changes_nothing() {
+    let whole =
+        r#"{"tenant":{"name":" team-1_a.B ","preset":"reviewer","workspace":"/home/a b","session":"s1"}}"#;
+    for json in [whole, r#"{"tenant":{}}"#] {
+        assert_eq!(strict(json).expect("valid"), Config::default());
+    }
+    let long = format!(r#"{{"name":"{}"}}"#, "a".repeat(65));
+    for (tenant, path) in [
+        (r#"{"name":"a b"}"#, "tenant.name"),
+        (r#"{"name":"é"}"#, "tenant.name"),
+        (r#"{"name":"a/b"}"#, "tenant.name"),
+        (r#"{"name":""}"#, "tenant.name"),
+        (long.as_str(), "tenant.name"),
+        (r#"{"name":3}"#, "tenant.name"),
+        (r#"{"preset":" "}"#, "tenant.preset"),
+        (r#"{"workspace":"a\u0000"}"#, "tenant.workspace"),
+        (r#"{"session":null}"#, "tenant.session"),
+        (r#"{"colour":"red"}"#, "tenant.colour"),
+        (r#""reviewer""#, "tenant"),
+        ("[]", "tenant"),
+    ] {
+        assert_eq!(paths(&format!(r#"{{"tenant":{tenant}}}"#)), [path], "{tenant}");
+    }
+    assert!(strict(&format!(r#"{{"tenant":{{"name":"{}"}}}}"#, "a".repeat(64))).is_ok());
+}
+
+#[test]
 fn strict_lists_every_problem_at_once() {
     let json = r#"{"limits":[{"provider":"","model":"m","max":"x"},7],"maxQueued":-1,"colour":"red"}"#;
     let mut found = paths(json);

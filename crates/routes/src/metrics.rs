@@ -65,18 +65,24 @@ fn scopes(page: &mut Page, scopes: &[ScopeStats]) {
     let labels: Vec<[Label; 1]> = scopes.iter().map(|scope| [("scope", scope.scope.as_str())]).collect();
     let each = || scopes.iter().zip(&labels);
 
-    page.family("scope_seats_limit", "gauge", "The limit; +Inf without one.");
+    page.family("scope_seats_limit", "gauge", "The limit of the scope's own row; +Inf without one.");
     for (scope, labels) in each() {
         match u64::try_from(scope.max) {
             Ok(max) => page.sample("scope_seats_limit", labels, max),
             Err(_) => page.sample("scope_seats_limit", labels, "+Inf"),
         }
     }
+    page.family("scope_seats_ceiling", "gauge", "What all tenants together may not exceed.");
+    for (scope, labels) in each() {
+        if let Some(ceiling) = scope.ceiling {
+            page.sample("scope_seats_ceiling", labels, ceiling);
+        }
+    }
     page.family("scope_seats_occupied", "gauge", "Seats that are held.");
     for (scope, labels) in each() {
         page.sample("scope_seats_occupied", labels, scope.occupancy);
     }
-    page.family("scope_pool_seats", "gauge", "Seats that the scope's pool gave.");
+    page.family("scope_pool_seats", "gauge", "Seats that are held of the scope's pool, or of the ceiling.");
     for (scope, labels) in each() {
         if let Some(seats) = scope.pool_seats {
             page.sample("scope_pool_seats", labels, seats);

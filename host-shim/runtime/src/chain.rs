@@ -30,8 +30,9 @@ use crate::log::LogLine;
 use crate::plugin::Role;
 use crate::routes::{Request, RequestId, Response};
 use crate::{
-    CallId, Component, ConfigureError, Instant, Limits, Mode, Options, Outcome, Plugin, Problem, Refusal,
-    Runtime, Settled, StartError, Started, Status, StreamCall, ToolCall, Verdict, World, bound,
+    CallId, Component, ConfigureError, Instant, Limits, MemberId, Mode, Options, Outcome, Plugin, Problem,
+    Refusal, Runtime, Settled, SharedPool, StartError, Started, Status, StreamCall, ToolCall, Verdict, World,
+    bound,
 };
 
 /// Several plugins at work for the same calls. It may be sent, not shared: it lives where the calls are.
@@ -329,6 +330,26 @@ impl Chain {
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
     pub fn next_tick(&self) -> Option<Instant> {
         self.links.iter().filter_map(|link| link.plugin.next_tick()).min()
+    }
+
+    /// Makes the host's own plugin a member of a pool, under a name for people; it leaves with the chain. Others share no seats,
+    /// or one that was dropped in could state a ceiling for all.
+    pub fn join(&mut self, pool: SharedPool, name: &str, now: Instant) {
+        let last = self.links.len() - 1;
+        self.links[last].plugin.join(pool, name, now);
+        self.settle(now);
+    }
+
+    /// Which member of its pool it is.
+    pub fn member(&self) -> Option<MemberId> {
+        self.own().member()
+    }
+
+    /// Takes what the pool has for it, as every operation does.
+    pub fn collect_grants(&mut self, now: Instant) {
+        let last = self.links.len() - 1;
+        self.links[last].plugin.collect_grants(now);
+        self.settle(now);
     }
 
     /// The waits that ended since the last time: every waiting id exactly once, never one that was finished.

@@ -228,15 +228,9 @@ impl Instance {
         })
     }
 
-    pub(crate) fn capacity(
-        &mut self,
-        scope: &str,
-        seats: u32,
-        until: Option<Instant>,
-        now: Instant,
-    ) -> Result<(), Fault> {
+    pub(crate) fn capacity(&mut self, grant: &pools::Grant, now: Instant) -> Result<(), Fault> {
         self.enter(|me| match &me.pools {
-            Some(pools) => pools.call_capacity(&mut me.store, scope, seats, until, now),
+            Some(pools) => pools.call_capacity(&mut me.store, grant, now),
             None => Ok(()),
         })
     }

@@ -35,7 +35,9 @@ mod limits;
 mod log;
 mod outbox;
 mod plugin;
+mod pool;
 mod routes;
+mod share;
 mod table;
 mod ticker;
 
@@ -57,4 +59,5 @@ pub use inspect::{Inspection, World};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
 pub use plugin::{Options, Plugin, State, Status, UNAVAILABLE};
+pub use pool::{Grant, MemberId, MemberView, Need, Pool, ProcessPool, ScopeView, SharedPool};
 pub use routes::{Request, RequestId, Response};

@@ -133,6 +133,17 @@ impl Outbox {
         }
     }
 
+    /// Takes back the admission of one whose wait nobody has been told of yet. Whether there was one.
+    pub(crate) fn take_admission(&mut self, id: CallId) -> bool {
+        let at = self.settled.iter().rposition(|settled| settled.id == id && settled.result.is_ok());
+        at.map(|at| self.settled.remove(at)).is_some()
+    }
+
+    /// Whoever is given up is told nothing any more.
+    pub(crate) fn forget(&mut self, id: CallId) {
+        self.settled.retain(|settled| settled.id != id);
+    }
+
     pub(crate) fn take_settled(&mut self) -> Vec<Settled> {
         std::mem::take(&mut self.settled)
     }

@@ -28,6 +28,12 @@
 //! nothing any more; its requests get 503. A fault over a request is not charged to `maxRestarts`, or somebody who only looks
 //! could lift the limits; after a few of them requests are refused for a while instead.
 //!
+//! # Pools
+//!
+//! A plugin that has [joined](Plugin::join) a pool brings it what its scopes need at the end of an operation, and takes what it
+//! is given, until nothing changes; before an operation it takes what the pool has for it. Without scopes that draw from the
+//! pool nothing of that happens.
+//!
 //! # Order
 //!
 //! The table is changed before the component is told that a call has ended, and after it has answered that one may start. So
@@ -40,12 +46,15 @@ use serde_json::{Map, Value, json};
 
 use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::bindings::exports::dsh::plugin::pools::Need;
 use crate::clock::thread_cpu_ms;
 use crate::config::{Config, OnFailure};
 use crate::instance::Instance;
 use crate::log::{Level, LogLine};
 use crate::outbox::Outbox;
+use crate::pool::{MemberId, SharedPool};
 use crate::routes::{self, Request, RequestId, Response};
+use crate::share::{ROUNDS, Share, endow};
 use crate::table::{Hook, Table};
 use crate::{
     CallId, Component, ConfigureError, Fault, Instant, Limits, Mode, Outcome, Problem, Refusal,
@@ -190,6 +199,7 @@ pub struct Plugin {
     faults: Faults,
     /// How often in a row it had more to do at once.
     hurried: u32,
+    share: Option<Share>,
 }
 
 enum Work {
@@ -209,8 +219,8 @@ struct Facts {
     problems: Vec<Problem>,
     tools: Vec<String>,
     paths: Vec<String>,
-    /// Scopes that name a pool.
-    pooled: Vec<String>,
+    /// What its pooled scopes need, all of them, as it was then.
+    needs: Vec<Need>,
 }
 
 /// A configured instance that has been told of no call.
@@ -274,7 +284,9 @@ impl Plugin {
             host_facts: Map::new(),
             faults: Faults::default(),
             hurried: 0,
+            share: None,
         };
+        plugin.endow(&facts, now)?;
         plugin.learn(facts);
         plugin.advance(now);
         let problems = plugin.facts.problems.clone();
@@ -309,12 +321,15 @@ impl Plugin {
     pub fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
         let outcome = bound::outcome(outcome);
         self.prepare(now);
+        // What its pool had for it came too late.
+        self.out.forget(id);
         let calm = self.table.is_calm();
         let Some(hook) = self.table.finish(id, &outcome, now) else { return };
         self.tell(now, |instance| instance.finish(hook, id, &outcome, now));
         if !calm {
             self.advance(now);
         }
+        self.exchange(now);
     }
 
     /// Replaces the whole configuration, for those who wait too. Answers with the problems of [`Mode::Lenient`].
@@ -346,8 +361,12 @@ impl Plugin {
 
     /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
     pub fn tick(&mut self, now: Instant) {
+        if let Some(share) = &self.share {
+            share.tick(now);
+        }
         self.prepare(now);
         self.advance(now);
+        self.exchange(now);
     }
 
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
@@ -356,7 +375,43 @@ impl Plugin {
             Work::Running { due, .. } => due,
             Work::Failed { retry_at, .. } => Some(retry_at),
         };
-        [due, self.overdue_at(), self.request_overdue_at(), self.out.due()].into_iter().flatten().min()
+        [due, self.overdue_at(), self.request_overdue_at(), self.out.due(), self.share_due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn share_due(&self) -> Option<Instant> {
+        self.share.as_ref().and_then(Share::next_tick)
+    }
+
+    /// Makes it a member of a pool, under a name for people: its scopes that the pool serves hold what that gives, nothing at
+    /// first. It leaves when it is dropped, with all its calls. Without a pool a ceiling holds for this plugin alone.
+    ///
+    /// Whatever one member does may be news for others: ask the [pool](crate::Pool::news) for whom, after each operation, and
+    /// have those [collect](Self::collect_grants) it.
+    pub fn join(&mut self, pool: SharedPool, name: &str, now: Instant) {
+        self.prepare(now);
+        let mut share = Share::join(pool, name);
+        share.begin(&self.facts.needs);
+        self.share = Some(share);
+        let facts = self.facts.clone();
+        if let Err(fault) = self.endow(&facts, now) {
+            self.recover(fault, now);
+        }
+        self.exchange(now);
+    }
+
+    /// Which member of its pool it is.
+    pub fn member(&self) -> Option<MemberId> {
+        self.share.as_ref().map(Share::member)
+    }
+
+    /// Takes what its pool has for it: seats, or that others wait for those it holds. Every operation begins with that; this is
+    /// for when there is none.
+    pub fn collect_grants(&mut self, now: Instant) {
+        self.prepare(now);
+        self.exchange(now);
     }
 
     /// When the call that has waited longest has waited too long.
@@ -551,6 +606,7 @@ impl Plugin {
         if is_brought {
             self.refused.clear();
         }
+        self.exchange(now);
         Ok(())
     }
 
@@ -590,6 +646,7 @@ impl Plugin {
         if self.release(|| Ok(()), now) {
             self.reseat(now);
         }
+        self.exchange(now);
     }
 
     /// Takes everybody who waits out of the line and names them, oldest first: the harness shuts down.
@@ -604,6 +661,7 @@ impl Plugin {
         if !line.is_empty() {
             self.reseat(now);
         }
+        self.exchange(now);
         line
     }
 
@@ -649,6 +707,14 @@ impl Plugin {
 impl Plugin {
     /// Asks about a call under an id that nothing else of this plugin has had.
     pub(crate) fn start(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+        let verdict = self.decide(id, call, now);
+        self.exchange(now);
+        // Its pool had a seat for it.
+        let is_over = matches!(verdict, Verdict::Wait { .. }) && self.out.take_admission(id);
+        if is_over { Verdict::Admit } else { verdict }
+    }
+
+    fn decide(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
         self.prepare(now);
         let mut attempts = ATTEMPTS;
         loop {
@@ -798,6 +864,9 @@ impl Plugin {
             Work::Failed { given_up: false, .. } => self.try_successors(now),
             Work::Failed { .. } | Work::Running { .. } => {}
         }
+        if self.share.as_ref().is_some_and(Share::is_owing) {
+            self.exchange(now);
+        }
     }
 
     /// Lets the instance at work burn as much as an operation may, from here on.
@@ -805,6 +874,46 @@ impl Plugin {
         if let Work::Running { instance, .. } = &mut self.work {
             instance.begin();
         }
+    }
+
+    /// Brings what changed to the pool and applies what it gives, until nothing changes. What that decides is queued.
+    fn exchange(&mut self, now: Instant) {
+        for _ in 0..ROUNDS {
+            let Some(share) = self.share.as_mut().filter(|share| share.is_due(self.table.is_calm())) else {
+                return;
+            };
+            let Work::Running { instance, due } = &mut self.work else {
+                return share.stand_in(self.table.live(), now);
+            };
+            let exchanged = instance.demand().and_then(|changed| {
+                let grants = share.exchange(changed, now);
+                for grant in &grants {
+                    instance.capacity(grant, now)?;
+                }
+                if !grants.is_empty() {
+                    *due = instance.tick(now)?;
+                }
+                Ok(grants.is_empty())
+            });
+            match exchanged {
+                Ok(is_settled) => {
+                    self.collect(now);
+                    if is_settled {
+                        return;
+                    }
+                }
+                Err(fault) => self.recover(fault, now),
+            }
+        }
+        if let Work::Running { due, .. } = &mut self.work {
+            *due = Some(now);
+        }
+    }
+
+    /// Gives the instance at work the seats that are held for it.
+    fn endow(&mut self, facts: &Facts, now: Instant) -> Result<(), Fault> {
+        let Work::Running { instance, .. } = &mut self.work else { return Ok(()) };
+        endow(instance, &facts.needs, self.share.as_ref(), now)
     }
 
     /// Ends waits that the component should have ended long ago. What is left over is due at once.
@@ -892,6 +1001,7 @@ impl Plugin {
         self.learn(facts);
         self.begin();
         self.advance(now);
+        self.exchange(now);
         Ok(self.facts.problems.clone())
     }
 
@@ -902,7 +1012,13 @@ impl Plugin {
             let Work::Running { instance, .. } = &mut self.work else {
                 return Err(ConfigureError::Fault(self.last_fault()));
             };
-            match Facts::of(instance, &self.role, config, now) {
+            let configured = Facts::of(instance, &self.role, config, now).and_then(|answer| {
+                if let Ok(facts) = &answer {
+                    endow(instance, &facts.needs, self.share.as_ref(), now)?;
+                }
+                Ok(answer)
+            });
+            match configured {
                 Ok(Ok(facts)) => {
                     self.out.collect(instance.state(), &mut self.table, now);
                     return Ok(facts);
@@ -941,14 +1057,18 @@ impl Plugin {
 
     /// Takes note of what an instance said about itself.
     fn learn(&mut self, facts: Facts) {
-        if facts.pooled != self.facts.pooled && !facts.pooled.is_empty() {
+        let named = facts.named();
+        if named != self.facts.named() && !named.is_empty() {
             self.out.line(
                 Level::Warn,
                 format!(
                     "this host has no pools: {} get every seat they want, as if no pool was named",
-                    facts.pooled.join(", ")
+                    named.join(", ")
                 ),
             );
+        }
+        if let Some(share) = &mut self.share {
+            share.begin(&facts.needs);
         }
         self.facts = facts;
     }
@@ -1086,7 +1206,8 @@ impl Plugin {
             }
         });
         let Fresh { mut instance, facts } = fresh;
-        let due = self.restore(&mut instance, now);
+        let endowed = endow(&mut instance, &facts.needs, self.share.as_ref(), now);
+        let due = endowed.and_then(|()| self.restore(&mut instance, now));
         self.out.collect(instance.state(), &mut self.table, now);
         self.work = Work::Running { due: due?, instance };
         self.learn(facts);
@@ -1167,15 +1288,18 @@ impl Facts {
             Ok(problems) => problems,
             Err(problems) => return Ok(Err(problems)),
         };
-        let pooled: Vec<String> = instance.demand()?.into_iter().map(|need| need.scope).collect();
-        for scope in &pooled {
-            instance.capacity(scope, u32::MAX, None, now)?;
-        }
+        let needs = instance.demand()?;
         let paths = instance.paths()?;
         if let Some(objection) = paths.iter().find_map(|path| role.objection(path)) {
             return Ok(Err(vec![whole_text(objection)]));
         }
-        Ok(Ok(Self { problems, tools: instance.tools()?, paths, pooled }))
+        Ok(Ok(Self { problems, tools: instance.tools()?, paths, needs }))
+    }
+
+    /// The scopes that name a pool.
+    fn named(&self) -> Vec<&str> {
+        let named = self.needs.iter().filter(|need| need.pool.is_some());
+        named.map(|need| need.scope.as_str()).collect()
     }
 }
 

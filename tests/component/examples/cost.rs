@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use component_tests::{Host, is_waiting, limit, release, runtime};
+use gen_limit_runtime::ProcessPool;
 
 fn main() {
     let bytes = std::fs::read(component_tests::release_path()).expect("run `cargo xtask component`");
@@ -37,6 +38,41 @@ fn main() {
             host.end(running);
             assert_eq!(host.admitted(), [next]);
             running = next;
+        })
+    );
+
+    let ceiling =
+        |ceiling: u32| format!(r#"{{"ceilings":[{{"provider":"p","model":"m","max":{ceiling}}}]}}"#);
+    let pool = ProcessPool::shared();
+    let mut tenants: Vec<Host> = (0..2).map(|_| Host::new(component.clone(), &ceiling(1))).collect();
+    for host in &mut tenants {
+        host.plugin.join(pool.clone(), "tenant", host.now);
+    }
+    println!(
+        "start and finish under a ceiling that nobody else wants: {:?}",
+        each(200_000, || {
+            let id = tenants[0].stream("session").id;
+            tenants[0].end(id);
+        })
+    );
+    // Who asks gets what comes free elsewhere: a turn each.
+    let spread = |tenants: &mut [Host]| {
+        for member in pool.lock().expect("no panic").news() {
+            let host = tenants.iter_mut().find(|host| host.plugin.member() == Some(member));
+            host.into_iter().for_each(|host| host.plugin.collect_grants(host.now));
+        }
+    };
+    let mut running = (0, tenants[0].stream("session").id);
+    println!(
+        "start, wait for another tenant's seat, settle and finish: {:?}",
+        each(50_000, || {
+            let (of, id) = running;
+            let next = tenants[1 - of].stream("session").id;
+            spread(&mut tenants);
+            tenants[of].end(id);
+            spread(&mut tenants);
+            assert_eq!(tenants[1 - of].admitted(), [next]);
+            running = (1 - of, next);
         })
     );
 

@@ -2,8 +2,8 @@
 
 use limiter::config::{Mode, parse};
 use limiter::{
-    AnyCall, CallId, Instant, LiveCall, Need, Outcome, Reason, Refusal, Route, ScopeKey, Settled, SpawnCall,
-    Stats, StreamCall, Verdict, WaitingCall,
+    AnyCall, CallId, Grant, Instant, LiveCall, Need, Outcome, Reason, Refusal, Route, ScopeKey, Settled,
+    SpawnCall, Stats, StreamCall, Verdict, WaitingCall,
 };
 
 use crate::history::{ROUTES, Step};
@@ -22,7 +22,7 @@ pub trait Subject {
     /// Time has passed; the answer is when to come again.
     fn tick(&mut self, now: Instant) -> Option<Instant>;
     /// The pool gives seats; only asked of subjects that are driven with pools.
-    fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant);
+    fn capacity(&mut self, grant: &Grant, now: Instant);
     /// What the pooled scopes need; only asked of subjects that are driven with pools.
     fn demand(&mut self) -> Vec<Need>;
     /// The state is lost; what the host knows is restored, at most `portion` calls at a time. What is decided on the way
@@ -39,7 +39,7 @@ pub struct Known {
     /// The configuration in force.
     pub json: String,
     /// Seats held of pooled scopes.
-    pub capacity: Vec<(String, u32, Option<Instant>)>,
+    pub capacity: Vec<Grant>,
     /// Who runs.
     pub live: Vec<LiveCall>,
     /// Who waits, oldest first.
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
                 self.tick();
             }
             Step::Configure(world) => self.configure(world.clone()),
-            Step::Capacity(at, seats, ms) => {
+            Step::Capacity(at, seats, ms, contended) => {
                 let pooled: Vec<ScopeKey> = self
                     .model
                     .config
@@ -161,13 +161,18 @@ impl<'a> Run<'a> {
                 if !pooled.is_empty() {
                     let key = &pooled[usize::from(*at) % pooled.len()];
                     let until = ms.map(|ms| self.now + u64::from(ms));
-                    self.subject.capacity(&key.to_string(), u32::from(*seats), until, self.now);
-                    let ended = self.model.capacity(key, u32::from(*seats), until, self.now);
-                    self.ended(ended);
+                    self.grant(key, u32::from(*seats), until, *contended);
                 }
             }
             Step::Rebuild(portion) => self.rebuild(usize::from(*portion)),
         }
+    }
+
+    fn grant(&mut self, key: &ScopeKey, seats: u32, until: Option<Instant>, contended: bool) {
+        let grant = Grant { scope: key.to_string(), seats, until, contended };
+        self.subject.capacity(&grant, self.now);
+        let ended = self.model.capacity(key, grant, self.now);
+        self.ended(ended);
     }
 
     fn arrived(&mut self, id: CallId, call: AnyCall, verdict: Verdict) {
@@ -205,8 +210,7 @@ impl<'a> Run<'a> {
         // A host ticks when it is due; what is due now is decided before the state is lost.
         self.tick();
         let (live, waiting) = self.model.tables();
-        let capacity =
-            self.model.capacity.iter().map(|(key, (seats, until))| (key.to_string(), *seats, *until));
+        let capacity = self.model.capacity.values().map(|(grant, _)| grant.clone());
         let known = Known { json: self.json.clone(), capacity: capacity.collect(), live, waiting, portion };
         // Of those that have come and gone nobody knows any more.
         let ids = known.live.iter().map(|call| call.id).chain(known.waiting.iter().map(|call| call.id));
@@ -240,8 +244,8 @@ impl<'a> Run<'a> {
         if self.pools {
             let needs = self.subject.demand();
             let wanted = self.model.demand();
-            for Need { scope, occupied, wanted: want } in needs {
-                assert_eq!(wanted.get(&scope), Some(&(occupied, want)), "demand of {scope}, {when}");
+            for need in needs {
+                assert_eq!(wanted.get(&need.scope), Some(&need), "demand, {when}");
             }
         }
         let Some(stats) = self.subject.stats(self.now) else { return };
@@ -266,9 +270,7 @@ impl<'a> Run<'a> {
     fn wind_down(&mut self) {
         for key in self.model.config.limits.clone().into_keys() {
             if self.model.config.limits[&key].is_pooled() {
-                self.subject.capacity(&key.to_string(), 9, None, self.now);
-                let ended = self.model.capacity(&key, 9, None, self.now);
-                self.ended(ended);
+                self.grant(&key, 9, None, false);
             }
         }
         loop {
@@ -285,7 +287,7 @@ impl<'a> Run<'a> {
         }
         for waiter in &self.model.waiting {
             let blocked = route(&waiter.call).is_some_and(|route| {
-                let zero = self.model.config.limits.iter().filter(|(_, limit)| limit.max == Some(0));
+                let zero = self.model.config.limits.iter().filter(|(_, limit)| limit.least() == Some(0));
                 zero.map(|(key, _)| key).any(|key| self.model.is_in(key, route))
             });
             assert!(blocked, "L1: {waiter:?} remains although nothing runs and nothing is paused");
@@ -303,7 +305,7 @@ impl<'a> Run<'a> {
             );
         }
         let due = self.tick();
-        let leases = self.model.capacity.values().any(|(_, until)| until.is_some());
+        let leases = self.model.capacity.values().any(|(grant, _)| grant.until.is_some());
         assert!(due.is_none() || leases, "I7: nothing is due any more, yet {due:?}");
     }
 }

@@ -35,8 +35,8 @@ pub enum Step {
     Tick(u16),
     /// Another configuration.
     Configure(World),
-    /// The pool gives seats for the n-th pooled scope, for some time.
-    Capacity(u8, u8, Option<u16>),
+    /// The pool gives seats for the n-th pooled scope, for some time, and says whether others wait for seats.
+    Capacity(u8, u8, Option<u16>, bool),
     /// The state is lost and restored in portions of this size.
     Rebuild(u8),
 }
@@ -78,6 +78,12 @@ pub fn world(pools: bool) -> impl Strategy<Value = World> {
         json!({ "name": "g0", "routes": [route(0), route(1), route(3)] }),
     ];
     let groups: Vec<_> = groups.into_iter().map(|group| limit(group, pools).boxed()).collect();
+    let mut ceilings = Vec::new();
+    for (provider, model) in
+        [("p", "a"), ("q", "c"), ("p", "*"), ("*", "*")].into_iter().take(if pools { 4 } else { 0 })
+    {
+        ceilings.push(limit(json!({ "provider": provider, "model": model }), false).boxed());
+    }
     let knobs = (
         prop_oneof![Just(0u32), Just(60), Just(300)],
         prop_oneof![1 => Just(0u32), 1 => Just(1), 2 => Just(3), 3 => Just(64)],
@@ -86,11 +92,12 @@ pub fn world(pools: bool) -> impl Strategy<Value = World> {
         prop_oneof![Just(0u32), Just(1), Just(3), Just(64)],
         prop_oneof![Just(1u32), Just(40), Just(100)],
     );
-    (rows, groups, knobs).prop_map(|(limits, groups, knobs)| {
+    (rows, groups, ceilings, knobs).prop_map(|(limits, groups, ceilings, knobs)| {
         let (timeout, queued, waiting, head_start, overtakes, grace) = knobs;
         json!({
             "limits": limits.into_iter().flatten().collect::<Vec<_>>(),
             "groups": groups.into_iter().flatten().collect::<Vec<_>>(),
+            "ceilings": ceilings.into_iter().flatten().collect::<Vec<_>>(),
             "queueTimeoutMs": timeout,
             "maxQueued": queued,
             "maxWaiting": waiting,
@@ -107,8 +114,8 @@ fn step(pools: bool) -> impl Strategy<Value = Step> {
         .prop_map(|(session, route, first, spawn)| Step::Stream { session, route, first, spawn });
     let spawn = (option::of(0..4u8), option::weighted(0.9, 0..4u8))
         .prop_map(|(session, route)| Step::Spawn { session, route });
-    let capacity =
-        (any::<u8>(), 0..4u8, option::of(0..120u16)).prop_map(|(at, n, ms)| Step::Capacity(at, n, ms));
+    let capacity = (any::<u8>(), 0..4u8, option::weighted(0.3, 0..120u16), any::<bool>())
+        .prop_map(|(at, n, ms, contended)| Step::Capacity(at, n, ms, contended));
     prop_oneof![
         12 => stream,
         5 => spawn,

@@ -4,9 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use limiter::config::Limit;
 use limiter::{
-    AnyCall, CallId, Config, CountBy, Instant, LiveCall, Reason, Route, ScopeKey, Seniority, SpawnCall,
-    SpawnEnd, StreamCall, WaitEnded, WaitingCall,
+    AnyCall, CallId, Config, CountBy, Grant, Instant, LiveCall, Need, Reason, Route, ScopeKey, Seniority,
+    SpawnCall, SpawnEnd, StreamCall, WaitEnded, WaitingCall,
 };
+
+/// The pool that a row names, and whether there is a ceiling: seats of one source are none of another.
+pub type Source = (Option<String>, bool);
+
+fn source(limit: &Limit) -> Source {
+    (limit.pool.clone().filter(|_| limit.max.is_some()), limit.ceiling.is_some())
+}
 
 /// A waiting call or spawn.
 #[derive(Clone, Debug)]
@@ -26,8 +33,8 @@ pub struct Waiter {
 pub struct Model {
     /// The configuration in force.
     pub config: Config,
-    /// Pooled scopes: seats held and until when.
-    pub capacity: BTreeMap<ScopeKey, (u32, Option<Instant>)>,
+    /// Pooled scopes: what is held, and of which source.
+    pub capacity: BTreeMap<ScopeKey, (Grant, Source)>,
     /// Live model calls.
     pub live: Vec<LiveCall>,
     /// Who waits.
@@ -80,7 +87,7 @@ pub type Ended = (CallId, Result<(), Reason>);
 impl Model {
     /// The oldest waiter that no limit of 0 blocks.
     pub fn oldest_unpaused(&self) -> Option<CallId> {
-        let paused = |key: &&ScopeKey| self.config.limits[*key].max == Some(0);
+        let paused = |key: &&ScopeKey| self.config.limits[*key].least() == Some(0);
         self.by_age()
             .into_iter()
             .find(|waiter| !self.needs(waiter).iter().any(paused))
@@ -101,7 +108,7 @@ impl Model {
 
     /// The limited scopes of a route, in the order of scopes.
     fn scopes(&self, route: &Route) -> Vec<&ScopeKey> {
-        let limited = self.config.limits.iter().filter(|(_, limit)| limit.max.is_some());
+        let limited = self.config.limits.iter().filter(|(_, limit)| limit.least().is_some());
         limited.map(|(key, _)| key).filter(|key| self.is_in(key, route)).collect()
     }
 
@@ -138,8 +145,26 @@ impl Model {
     /// The limit in force.
     pub fn limit(&self, key: &ScopeKey) -> u32 {
         let limit = &self.config.limits[key];
-        let max = limit.max.unwrap_or(u32::MAX);
-        if limit.is_pooled() { max.min(self.capacity.get(key).map_or(0, |c| c.0)) } else { max }
+        let max = limit.least().unwrap_or(u32::MAX);
+        if limit.is_pooled() { max.min(self.held(key)) } else { max }
+    }
+
+    /// Seats held of a pool.
+    fn held(&self, key: &ScopeKey) -> u32 {
+        self.capacity.get(key).map_or(0, |(grant, _)| grant.seats)
+    }
+
+    /// A seat, or what was promised to a child, has come free: while others wait it goes back, if it was one of those held.
+    fn give_back(&mut self, keys: Vec<ScopeKey>) {
+        for key in keys {
+            let occupancy = self.occupancy(&key);
+            if let Some((grant, _)) = self.capacity.get_mut(&key)
+                && grant.contended
+                && grant.seats > occupancy
+            {
+                grant.seats -= 1;
+            }
+        }
     }
 
     fn needs(&self, waiter: &Waiter) -> Vec<&ScopeKey> {
@@ -161,12 +186,12 @@ impl Model {
             kept: BTreeMap::new(),
             overtakes: self.config.max_overtakes,
         };
-        for (key, _) in self.config.limits.iter().filter(|(_, limit)| limit.max.is_some()) {
+        for (key, _) in self.config.limits.iter().filter(|(_, limit)| limit.least().is_some()) {
             let occupancy = self.occupancy(key);
             for (is_spawn, used) in [(false, occupancy), (true, occupancy + self.credits(key))] {
                 view.free.insert((key, is_spawn), self.limit(key).saturating_sub(used));
             }
-            let paused = |need: &&ScopeKey| self.config.limits[*need].max == Some(0);
+            let paused = |need: &&ScopeKey| self.config.limits[*need].least() == Some(0);
             let candidate = |waiter: &Waiter, needs: &[&ScopeKey]| {
                 let before: Vec<_> = needs.iter().take_while(|need| **need != key).collect();
                 needs.contains(&key)
@@ -255,8 +280,9 @@ impl Model {
             ended.push((id, Err(reason)));
         }
         let grace = self.config.spawn_grace_ms;
-        for (spawn, credit) in &mut self.spawns {
-            *credit = *credit && spawn.since.saturating_add(grace) > now;
+        let over = |(spawn, credit): &(LiveCall, bool)| *credit && spawn.since.saturating_add(grace) <= now;
+        while let Some(at) = self.spawns.iter().position(over) {
+            self.end_credit(at);
         }
         self.spawns.retain(|(spawn, credit)| {
             *credit || spawn.ended.is_none_or(|end| end.at.max(spawn.since).saturating_add(grace) > now)
@@ -264,10 +290,21 @@ impl Model {
         ended
     }
 
+    /// Nobody will come for this credit.
+    fn end_credit(&mut self, at: usize) {
+        let (spawn, credit) = &mut self.spawns[at];
+        if std::mem::take(credit) {
+            let route = route(&spawn.call).cloned();
+            let keys = self.capacity.keys();
+            let keys = keys.filter(|key| route.as_ref().is_some_and(|route| self.is_in(key, route)));
+            self.give_back(keys.cloned().collect());
+        }
+    }
+
     fn end_leases(&mut self, now: Instant) {
-        for (seats, until) in self.capacity.values_mut() {
-            if until.is_some_and(|until| until <= now) {
-                (*seats, *until) = (0, None);
+        for (grant, _) in self.capacity.values_mut() {
+            if grant.until.is_some_and(|until| until <= now) {
+                (grant.seats, grant.until, grant.contended) = (0, None, false);
             }
         }
     }
@@ -284,7 +321,7 @@ impl Model {
         };
         let (occupancy, limit) = (self.occupancy(key), self.limit(key));
         let ended = WaitEnded { scope: key.to_string(), waited_ms, occupancy, limit };
-        let max = self.config.limits[*key].max;
+        let max = self.config.limits[*key].least();
         if max == Some(0) {
             Reason::Paused(ended)
         } else if occupancy >= limit && Some(occupancy) < max {
@@ -342,12 +379,18 @@ impl Model {
     /// A call ends, from wherever it is.
     pub fn finish(&mut self, id: CallId, completed: bool, now: Instant) -> Vec<Ended> {
         let mut ended = self.end_due(now);
+        let before: Vec<(ScopeKey, u32)> =
+            self.capacity.keys().map(|key| (key.clone(), self.occupancy(key))).collect();
         self.live.retain(|live| live.id != id);
+        let freed = before.into_iter().filter(|(key, occupancy)| self.occupancy(key) < *occupancy);
+        self.give_back(freed.map(|(key, _)| key).collect());
         self.take(id);
-        if let Some((spawn, credit)) = self.spawns.iter_mut().find(|(spawn, _)| spawn.id == id) {
-            let end = spawn.ended.get_or_insert(SpawnEnd { at: now, completed });
+        if let Some(at) = self.spawns.iter().position(|(spawn, _)| spawn.id == id) {
+            let end = self.spawns[at].0.ended.get_or_insert(SpawnEnd { at: now, completed });
             end.completed &= completed;
-            *credit = *credit && completed;
+            if !completed {
+                self.end_credit(at);
+            }
         }
         ended.extend(self.serve(now));
         ended
@@ -364,7 +407,7 @@ impl Model {
                 if *credit { Some(spawn.since) } else { spawn.ended.map(|end| end.at.max(spawn.since)) };
             from.map(|from| from.saturating_add(grace))
         });
-        let leases = self.capacity.values().filter_map(|(_, until)| *until);
+        let leases = self.capacity.values().filter_map(|(grant, _)| grant.until);
         (waits.chain(graces).chain(leases).min().map(|due| due.max(now)), ended)
     }
 
@@ -372,31 +415,26 @@ impl Model {
     pub fn configure(&mut self, config: Config, now: Instant) -> Vec<Ended> {
         self.config = config;
         let limits = &self.config.limits;
-        self.capacity.retain(|key, _| limits.get(key).is_some_and(Limit::is_pooled));
+        self.capacity
+            .retain(|key, (_, of)| limits.get(key).is_some_and(|l| l.is_pooled() && source(l) == *of));
         let mut ended = self.end_due(now);
         ended.extend(self.serve(now));
         ended
     }
 
     /// A pool gives seats.
-    pub fn capacity(
-        &mut self,
-        key: &ScopeKey,
-        seats: u32,
-        until: Option<Instant>,
-        now: Instant,
-    ) -> Vec<Ended> {
+    pub fn capacity(&mut self, key: &ScopeKey, grant: Grant, now: Instant) -> Vec<Ended> {
         let mut ended = self.end_due(now);
-        if self.config.limits.get(key).is_some_and(Limit::is_pooled) {
-            self.capacity.insert(key.clone(), (seats, until));
+        if let Some(limit) = self.config.limits.get(key).filter(|limit| limit.is_pooled()) {
+            self.capacity.insert(key.clone(), (grant, source(limit)));
             self.end_leases(now);
         }
         ended.extend(self.serve(now));
         ended
     }
 
-    /// What each pooled scope occupies and wants.
-    pub fn demand(&self) -> BTreeMap<String, (u32, u32)> {
+    /// What each pooled scope needs.
+    pub fn demand(&self) -> BTreeMap<String, Need> {
         let view = self.view();
         let blocks =
             |need: &&ScopeKey, waiter| !self.config.limits[*need].is_pooled() && !view.has_room(waiter, need);
@@ -416,7 +454,16 @@ impl Model {
                     .collect();
                 let occupied = self.occupancy(key);
                 let wanted = occupied + self.credits(key) + claims.len() as u32;
-                (key.to_string(), (occupied, wanted.min(limit.max.unwrap_or(0))))
+                let need = Need {
+                    scope: key.to_string(),
+                    pool: source(limit).0,
+                    max: limit.max.or(limit.ceiling).unwrap_or(0),
+                    ceiling: limit.ceiling,
+                    held: self.held(key),
+                    occupied,
+                    wanted: wanted.min(limit.least().unwrap_or(0)),
+                };
+                (key.to_string(), need)
             })
             .collect()
     }

@@ -2,7 +2,8 @@
 
 use limiter::config::{Mode, parse};
 use limiter::{
-    CallId, Instant, Limiter, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery, StreamCall, Verdict,
+    CallId, Grant, Instant, Limiter, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery, StreamCall,
+    Verdict,
 };
 use model::{Known, Subject, drive, fair_history, history, starve};
 use proptest::proptest;
@@ -35,8 +36,8 @@ impl Subject for Native {
         self.0.tick(now)
     }
 
-    fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant) {
-        self.0.capacity(scope, seats, until, now);
+    fn capacity(&mut self, grant: &Grant, now: Instant) {
+        self.0.capacity(grant, now);
     }
 
     fn demand(&mut self) -> Vec<Need> {
@@ -46,8 +47,8 @@ impl Subject for Native {
     fn rebuild(&mut self, known: Known, now: Instant) {
         self.0 = Limiter::new();
         self.configure(&known.json, now);
-        for (scope, seats, until) in known.capacity {
-            self.0.capacity(&scope, seats, until, now);
+        for grant in known.capacity {
+            self.0.capacity(&grant, now);
         }
         for portion in known.live.chunks(known.portion) {
             assert!(self.0.restore(portion.to_vec(), vec![], now).is_empty());

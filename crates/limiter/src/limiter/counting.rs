@@ -47,6 +47,7 @@ impl Limiter {
             held.calls -= 1;
             if held.calls == 0 {
                 scope.holders.remove(&holder);
+                scope.give_back();
                 if scope.max.is_some() {
                     self.queue.touch(ix, &self.scopes);
                 }
@@ -95,6 +96,19 @@ impl Limiter {
         self.time_grace(id);
     }
 
+    /// Nobody will come for this credit: what was promised to it is free.
+    pub(super) fn give_up_credit(&mut self, id: CallId) {
+        let Some(route) = self.spawns.get(&id).filter(|spawn| spawn.credit).map(|spawn| spawn.route) else {
+            return;
+        };
+        self.end_credit(id);
+        for at in 0..self.routes[route].scopes.len() {
+            let ix = self.routes[route].scopes[at];
+            self.scopes[ix].give_back();
+            self.queue.touch(ix, &self.scopes);
+        }
+    }
+
     /// The tool call has returned; its child may still come.
     pub(super) fn spawn_ended(&mut self, id: CallId, SpawnEnd { at, completed }: SpawnEnd) {
         let Some(spawn) = self.spawns.get_mut(&id) else { return };
@@ -118,7 +132,7 @@ impl Limiter {
         {
             self.graces.remove(&(from, id));
             if self.spawns.get(&id).is_some_and(|spawn| spawn.credit) {
-                self.end_credit(id);
+                self.give_up_credit(id);
             } else {
                 self.forget_spawn(id);
             }

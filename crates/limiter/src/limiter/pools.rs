@@ -1,43 +1,62 @@
 //! Pooled scopes: what they need from their pool, and what it gave.
+//!
+//! A seat that was given stays until it is taken back, so while nobody else waits a pool costs a call nothing. While
+//! somebody does (`contended`), a seat that comes free goes back in the step that frees it, before the line here is served:
+//! whoever runs the pool could only take it after the next of this line had taken it. It is one seat for each that came free,
+//! so that those that are promised to a child, or held by a waiter that still lacks another scope's, stay where they are.
 
 use std::collections::BTreeSet;
 
 use super::Limiter;
-use crate::call::{Instant, Need};
+use crate::call::{Grant, Instant, Need};
 use crate::config::Limit;
 use crate::queue::Kind;
 use crate::scope::{Capacity, CountBy, ScopeIx, ScopeKey};
 
+/// Seats held, occupied and wanted.
+pub(super) type Said = (u32, u32, u32);
+
 impl Limiter {
     /// What the pooled scopes need, where that changed since the last answer; whole after a reconfiguration and a
-    /// restore.
+    /// restore. Linear in pooled scopes.
     pub fn demand(&mut self) -> Vec<Need> {
-        let limits = self.config.limits.iter();
-        let pooled: Vec<ScopeKey> =
-            limits.filter(|(_, limit)| limit.is_pooled()).map(|(key, _)| key.clone()).collect();
         let mut needs = Vec::new();
-        for key in pooled {
-            let scope = self.scope(&key);
-            let need = (self.scopes[scope].occupancy(), self.wanted(scope));
-            if self.told.insert(key.clone(), need) != Some(need) {
-                needs.push(Need { scope: key.to_string(), occupied: need.0, wanted: need.1 });
+        for &ix in &self.pooled {
+            let scope = &self.scopes[ix];
+            let held = scope.capacity.as_ref().map_or(0, |capacity| capacity.seats);
+            let said = (held, scope.occupancy(), self.wanted(ix));
+            if self.told.insert(ix, said) == Some(said) {
+                continue;
             }
+            let (held, occupied, wanted) = said;
+            let pool = scope.capacity.as_ref().and_then(|capacity| capacity.source.0.clone());
+            let max = scope.own.or(scope.ceiling).unwrap_or(u32::MAX);
+            let (scope, ceiling) = (scope.key.to_string(), scope.ceiling);
+            needs.push(Need { scope, pool, max, ceiling, held, occupied, wanted });
         }
         needs
     }
 
-    /// The host holds this many seats for a pooled scope until then. A scope that is not pooled is none of its business.
-    pub fn capacity(&mut self, scope: &str, seats: u32, until: Option<Instant>, now: Instant) {
+    pub(super) fn find_pooled(&mut self) {
+        let pooled = self.config.limits.iter().filter(|(_, limit)| limit.is_pooled());
+        let pooled: Vec<ScopeKey> = pooled.map(|(key, _)| key.clone()).collect();
+        self.pooled = pooled.iter().map(|key| self.scope(key)).collect();
+    }
+
+    /// The host holds so many seats for a pooled scope. A scope that is not pooled is none of its business.
+    pub fn capacity(&mut self, grant: &Grant, now: Instant) {
         self.begin(now);
-        let key = ScopeKey::parse(scope);
+        let key = ScopeKey::parse(&grant.scope);
         if let Some(key) = key.filter(|key| self.config.limits.get(key).is_some_and(Limit::is_pooled)) {
             let ix = self.scope(&key);
-            if let Some(Capacity { until: Some(until), .. }) = self.scopes[ix].capacity {
-                self.leases.remove(&(until, ix));
-            }
-            self.scopes[ix].capacity = Some(Capacity { seats, until });
-            if let Some(until) = until {
-                self.leases.insert((until, ix));
+            if let Some(held) = &mut self.scopes[ix].capacity {
+                if let Some(until) = held.until {
+                    self.leases.remove(&(until, ix));
+                }
+                (held.seats, held.until, held.contended) = (grant.seats, grant.until, grant.contended);
+                if let Some(until) = grant.until {
+                    self.leases.insert((until, ix));
+                }
             }
             self.end_leases();
             self.queue.touch(ix, &self.scopes);
@@ -48,7 +67,8 @@ impl Limiter {
     pub(super) fn end_leases(&mut self) {
         while let Some(&(until, scope)) = self.leases.first().filter(|(until, _)| *until <= self.now) {
             self.leases.remove(&(until, scope));
-            self.scopes[scope].capacity = Some(Capacity { seats: 0, until: None });
+            let held = self.scopes[scope].capacity.take();
+            self.scopes[scope].capacity = held.map(|held| Capacity::none(held.source));
             self.queue.touch(scope, &self.scopes);
         }
     }

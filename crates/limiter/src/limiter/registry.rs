@@ -114,7 +114,7 @@ impl Limiter {
         for (ix, scope) in &mut self.scopes {
             held_since.extend(scope.holders.iter().map(|(&holder, held)| ((ix, holder), held.since)));
             let seen = std::mem::take(&mut scope.observed);
-            let capacity = scope.capacity;
+            let capacity = scope.capacity.take();
             *scope = Scope { observed: seen, capacity, ..Scope::new(scope.key.clone()) };
             apply(self.config.limits.get(&scope.key), scope);
         }
@@ -136,7 +136,10 @@ impl Limiter {
             self.scope_index.remove(&scope.key);
         }
         let scopes = &self.scopes;
-        self.leases.retain(|&(_, ix)| scopes.get(ix).is_some_and(|scope| scope.capacity.is_some()));
+        self.leases.retain(|&(until, ix)| {
+            let held = scopes.get(ix).and_then(|scope| scope.capacity.as_ref());
+            held.is_some_and(|held| held.until == Some(until))
+        });
 
         for (_, session) in &mut self.sessions {
             session.lines.clear();
@@ -180,8 +183,13 @@ impl Limiter {
 
 /// Puts a limit, or none, on a scope.
 fn apply(limit: Option<&Limit>, scope: &mut Scope) {
-    scope.max = limit.and_then(|limit| limit.max);
+    scope.max = limit.and_then(Limit::least);
+    scope.own = limit.and_then(|limit| limit.max);
+    scope.ceiling = limit.and_then(|limit| limit.ceiling);
     scope.count_by = limit.map_or(CountBy::Session, |limit| limit.count_by);
-    let pooled = limit.is_some_and(Limit::is_pooled);
-    scope.capacity = pooled.then(|| scope.capacity.unwrap_or(Capacity { seats: 0, until: None }));
+    let held = scope.capacity.take();
+    scope.capacity = limit.filter(|limit| limit.is_pooled()).map(|limit| {
+        let source = (limit.pool().map(str::to_owned), limit.ceiling.is_some());
+        held.filter(|held| held.source == source).unwrap_or_else(|| Capacity::none(source))
+    });
 }

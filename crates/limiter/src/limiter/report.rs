@@ -75,10 +75,15 @@ impl Limiter {
         } else {
             format!("The line for {named} is full: {waiting} wait and no more than {bound} may ({knob}).")
         };
-        if let Some((blocker, why)) = self.blocker(waiter) {
+        let blocker = self.blocker(waiter);
+        if let Some((blocker, why)) = blocker {
             let _ = write!(message, " {}.", self.state_of(blocker, why));
         }
-        let _ = write!(message, " Start fewer agents at once, raise the limit, or raise {knob}.");
+        let raise = match blocker {
+            Some((scope, why)) if is_by_ceiling(scope, why) => "have the operator raise the ceiling",
+            _ => "raise the limit",
+        };
+        let _ = write!(message, " Start fewer agents at once, {raise}, or raise {knob}.");
         Refusal { reason: Reason::QueueFull { scope: scope.to_string(), waiting, bound }, message }
     }
 
@@ -110,6 +115,10 @@ impl Limiter {
             );
         }
         message.push_str(match why {
+            Why::Paused if is_by_ceiling(scope, why) => " The operator lifts it by raising the ceiling.",
+            _ if is_by_ceiling(scope, why) => {
+                " Start fewer agents at once, have the operator raise the ceiling, or raise queueTimeoutMs."
+            }
             Why::Paused => " Set its max above 0, or to -1 for no limit, to let calls through.",
             Why::Pool => {
                 " Others that share the pool hold its seats; raise max everywhere, or queueTimeoutMs."
@@ -166,8 +175,14 @@ impl Limiter {
         let (key, occupancy, limit) =
             (brief(&scope.key), scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
         match why {
+            Why::Paused if scope.is_ceiling_least() => format!("{key} is paused for all tenants (ceiling 0)"),
             Why::Paused => format!("{key} is paused (max 0)"),
-            Why::Pool => format!("Its pool gave {limit} of {} seats", scope.max.unwrap_or(u32::MAX)),
+            Why::Pool => match scope.ceiling {
+                Some(ceiling) => format!(
+                    "{limit} of the {ceiling} seats that all tenants share (the ceiling) are held here, others hold the rest"
+                ),
+                None => format!("Its pool gave {limit} of {} seats", scope.max.unwrap_or(u32::MAX)),
+            },
             Why::Credits => format!(
                 "{occupancy} of {limit} in use and {} promised to agents that are starting",
                 scope.credits
@@ -184,6 +199,9 @@ impl Limiter {
                     let since = seconds(self.now.saturating_sub(held.since));
                     let _ = write!(text, ", longest by {who} for {since}");
                 }
+                if scope.is_ceiling_least() {
+                    text.push_str("; that is the ceiling over all tenants");
+                }
                 text
             }
         }
@@ -194,6 +212,15 @@ impl Limiter {
             Some(name) => format!("session {:?}", brief(name)),
             None => "a call without a session".into(),
         }
+    }
+}
+
+/// Whether it is what all tenants share that blocks, not this one's own limit.
+fn is_by_ceiling(scope: &Scope, why: Why) -> bool {
+    match why {
+        Why::Pool => scope.ceiling.is_some(),
+        Why::Paused | Why::Full => scope.is_ceiling_least(),
+        Why::Credits | Why::Kept => false,
     }
 }
 
@@ -333,14 +360,15 @@ impl Limiter {
         ScopeStats {
             scope: scope.key.to_string(),
             configured: self.config.limits.contains_key(&scope.key),
-            max: scope.max.map_or(-1, i64::from),
+            max: scope.own.map_or(-1, i64::from),
+            ceiling: scope.ceiling,
             count_by: match scope.count_by {
                 CountBy::Session => "session",
                 CountBy::Stream => "stream",
             },
             occupancy: scope.occupancy(),
             credits: scope.credits,
-            pool_seats: scope.capacity.map(|capacity| capacity.seats),
+            pool_seats: scope.capacity.as_ref().map(|capacity| capacity.seats),
             kept_for: scope.kept_for(Kind::Stream).map(|rank| rank.id),
             waiting: waiting.map_or(0, |(count, _)| count),
             oldest_wait_ms: waiting.map(|(_, since)| now.saturating_sub(since)),

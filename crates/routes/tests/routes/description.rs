@@ -121,7 +121,8 @@ fn the_paths_and_the_keys_are_those_there_are() {
 fn every_answer_is_as_it_is_described() {
     let mut host = Fake::new(
         r#"{"limits":[{"provider":"p","model":"m","max":1},{"provider":"q","model":"*","max":2,"pool":"x"},
-            {"provider":"r","model":"m","max":-1,"countBy":"stream"}],"maxQueued":2}"#,
+            {"provider":"r","model":"m","max":-1,"countBy":"stream"}],"maxQueued":2,
+            "ceilings":[{"provider":"s","model":"m","max":3}],"tenant":{"name":"team","preset":"reviewer"}}"#,
     );
     host.titles = vec![("a", "Fix the roof"), ("b", "Paint it")];
     host.catalog = vec![("box", Ok(vec!["qwen"])), ("down", Err("connection refused"))];

@@ -181,3 +181,18 @@ fn a_thousand_scopes_are_bounded_and_what_is_left_out_is_told() {
     assert_eq!(at(&samples, "scopes", &[]), Some(1_002.0));
     assert_eq!(at(&samples, "scopes_unlisted", &[]), Some(502.0));
 }
+
+#[test]
+fn a_ceiling_is_told_beside_the_rows_own_limit() {
+    let host = Fake::new(
+        r#"{"limits":[{"provider":"p","model":"m","max":5}],"ceilings":[{"provider":"p","model":"m","max":3},
+            {"provider":"q","model":"*","max":2}]}"#,
+    );
+    let samples = scrape(&host);
+    let tell = |name: &str, scope: &str| at(&samples, name, &[("scope", scope)]);
+    for (scope, limit, ceiling) in [("p/m", 5.0, 3.0), ("q/*", f64::INFINITY, 2.0)] {
+        assert_eq!(tell("scope_seats_limit", scope), Some(limit));
+        assert_eq!(tell("scope_seats_ceiling", scope), Some(ceiling));
+        assert_eq!(tell("scope_pool_seats", scope), Some(0.0));
+    }
+}

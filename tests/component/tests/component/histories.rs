@@ -6,8 +6,8 @@ use component_tests::{release, runtime};
 use gen_limit_runtime as runtime_types;
 use gen_limit_runtime::{Limits, Mode, Options, Plugin};
 use limiter::{
-    CallId, Entry, Instant, Need, Outcome, Reason, Refusal, Refused, Route, RunTotals, ScopeStats, Settled,
-    SpawnCall, Stats, StreamCall, Totals, Verdict, WaitEnded,
+    CallId, Entry, Grant, Instant, Need, Outcome, Reason, Refusal, Refused, Route, RunTotals, ScopeStats,
+    Settled, SpawnCall, Stats, StreamCall, Totals, Verdict, WaitEnded,
 };
 use model::{Known, Subject, drive, history};
 use proptest::test_runner::{Config, FileFailurePersistence};
@@ -104,7 +104,7 @@ impl Subject for Hosted {
         self.plugin().next_tick()
     }
 
-    fn capacity(&mut self, _: &str, _: u32, _: Option<Instant>, _: Instant) {
+    fn capacity(&mut self, _: &Grant, _: Instant) {
         unreachable!("these histories have no pools");
     }
 
@@ -166,6 +166,7 @@ fn stats(answer: &Value) -> Stats {
         count_by: if of["countBy"] == "stream" { "stream" } else { "session" },
         occupancy: small(&of["occupancy"]),
         credits: small(&of["credits"]),
+        ceiling: None,
         pool_seats: None,
         kept_for: of["keptFor"].as_u64(),
         waiting: small(&of["waiting"]),

@@ -3,6 +3,7 @@
 mod budget;
 mod cache;
 mod carry;
+mod ceilings;
 mod chain;
 mod faults;
 mod files;
