@@ -155,7 +155,7 @@ class Plugin implements Living, Tenant, Standing {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const [limiter] = await Promise.all([load(this.#parts), this.#ready()]);
+      const [limiter] = await Promise.all([load(this.#parts, this.#say), this.#ready()]);
       // Meanwhile the row may have gone, or another load come first.
       if (!this.gate.loading && !this.gate.failed) return;
       this.#enforcement.begin(limiter);

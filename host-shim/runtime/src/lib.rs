@@ -35,6 +35,7 @@ mod limits;
 mod log;
 mod outbox;
 mod plugin;
+mod precompiled;
 mod routes;
 mod table;
 mod ticker;
@@ -48,7 +49,7 @@ pub use call::{
 pub use chain::{Asked, Chain};
 pub use clock::boottime_ms;
 pub use config::OnFailure;
-pub use engine::{Component, EngineError, Runtime};
+pub use engine::{Component, EngineError, Runtime, Source};
 pub use error::{ConfigureError, Fault, LoadError, StartError};
 pub use folder::{
     Change, Changed, Entry, EntryState, Folder, FolderError, FolderOptions, Settings, Standing,
@@ -57,4 +58,5 @@ pub use inspect::{Inspection, World};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
 pub use plugin::{Options, Plugin, State, Status, UNAVAILABLE};
+pub use precompiled::{PrecompileError, Precompiled, precompile};
 pub use routes::{Request, RequestId, Response};
