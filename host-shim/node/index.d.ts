@@ -21,13 +21,16 @@ export interface Ask {
 /** A compiled component. */
 export declare class Component {
   /**
-   * Inspects, validates and compiles a file, on a worker thread. With `cached`, code that was compiled before is taken from
-   * the user's cache directory, and kept there otherwise; whatever is wrong there, it is compiled. Rejects with
-   * `GEN_LIMIT_LOAD` and a message that says what was found and what was expected.
+   * Inspects, validates and compiles a file, on a worker thread. The component that ships is not compiled: its code is taken
+   * from `gen-limit.cwasm` beside it. With `cached`, code that was compiled before is taken from the user's cache
+   * directory, and kept there otherwise. Whatever is wrong with either, it is compiled. Rejects with `GEN_LIMIT_LOAD` and a
+   * message that says what was found and what was expected.
    */
   static load(path: string, cached?: boolean): Promise<Component>
-  /** Whether its code came out of the cache. */
-  get wasCached(): boolean
+  /** Where its code came from: what ships, the cache, or the compiler. */
+  get source(): 'precompiled' | 'cached' | 'compiled'
+  /** Why the code that ships with it was not used, if it was not. */
+  get notice(): string | null
   /** Digest of its file, in hexadecimal. */
   get sha256(): string
   /** Size of its file, in bytes. */

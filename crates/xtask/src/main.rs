@@ -4,6 +4,7 @@
 //! enough. Progress goes to stderr; what a task answers goes to stdout.
 
 mod addon;
+mod bench;
 mod browser;
 mod cases;
 mod check;
@@ -41,6 +42,8 @@ Usage: cargo xtask <task>
                          browser; by name only: slow, which takes 12 minutes
                          GEN_LIMIT_HARNESS=VERSION: those in a harness on that one alone
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
+  bench [--json] [SECTION]
+                         what it costs on this machine, of a release: startup
   check                  formatting, lints, types, generated files
 ";
 
@@ -67,7 +70,7 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             println!("{}", component::build_foreign(&root, &folder)?.display());
         }
         ("inspect", [file]) => return inspect(&root, file),
-        ("addon", []) => println!("{}", addon::build(&root, addon::Profile::Dev)?.display()),
+        ("addon", []) => println!("{}", addon::build(&root, addon::Profile::Dev)?.addon.display()),
         ("pack", []) => println!("{}", pack::build(&root, addon::Profile::Dev)?.display()),
         ("pack", ["--release"]) => println!("{}", pack::build(&root, addon::Profile::Release)?.display()),
         ("demo", _) => return demo(&root, rest),
@@ -78,6 +81,7 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             let seconds = seconds.parse().with_context(|| format!("`{seconds}` is no number of seconds"))?;
             return fuzz::run(&root, seconds);
         }
+        ("bench", options) => bench::run(&root, options)?,
         ("check", []) => return check::run(&root),
         ("" | "help" | "--help", _) => print!("{USAGE}"),
         _ => bail!("not understood: {}\n\n{USAGE}", arguments.join(" ")),

@@ -1,4 +1,4 @@
-//! The npm package: plugin, browser half, component and addon in one tarball.
+//! The npm package: plugin, browser half, component, its compiled code and addon in one tarball.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,12 @@ use anyhow::Context as _;
 
 use crate::addon::Profile;
 use crate::progress::step;
-use crate::{addon, component, shell, tools};
+use crate::{addon, shell, tools};
 
 /// Builds everything the package holds and packs it; gives the path of the tarball.
 pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
     let tools = tools::install(root)?;
-    let wasm = component::build(root, component::Variant::Release)?;
-    let addon = addon::build(root, profile)?;
+    let built = addon::build(root, profile)?;
     let plugin = root.join("host-shim/dsh");
     step("packing", || {
         for package in ["./host-shim/dsh", "./web"] {
@@ -27,11 +26,12 @@ pub fn build(root: &Path, profile: Profile) -> anyhow::Result<PathBuf> {
         let place = |from: PathBuf, to: &str| {
             fs::copy(&from, stage.join(to)).with_context(|| format!("copying {}", from.display())).map(drop)
         };
-        for name in ["package.json", "cordis.patch.yml", "dist/index.js", "dist/client.js"] {
+        for name in ["package.json", "cordis.patch.yml", "dist/index.js", "dist/cli.js", "dist/client.js"] {
             place(plugin.join(name), name)?;
         }
-        place(wasm, "gen-limit.wasm")?;
-        place(addon, "gen-limit.node")?;
+        place(built.component, "gen-limit.wasm")?;
+        place(built.code, "gen-limit.cwasm")?;
+        place(built.addon, "gen-limit.node")?;
         place(root.join("README.md"), "README.md")?;
         place(root.join("LICENSE"), "LICENSE")?;
         let tarball = root.join("target/package/creait-dsh-gen-limit.tgz");

@@ -39,6 +39,15 @@ pub fn quietly(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Runs to the end; gives what the child prints, while its complaints are shown.
+pub fn answer(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| describe(command))?;
+    if !output.status.success() {
+        bail!("{} ended with {}", describe(command), output.status);
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 /// What the command prints, or nothing if it cannot be run or fails.
 pub fn ask(command: &mut Command) -> Option<String> {
     let output = command.stderr(Stdio::null()).output().ok()?;

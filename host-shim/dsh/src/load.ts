@@ -1,7 +1,10 @@
 /**
- * Brings the addon and the component to work, late and carefully: a plugin that throws while mounting stops the harness, so
- * both are loaded after mounting, and what is wrong with them is said in a sentence that names what was found, what was
- * expected and what to do.
+ * Brings the addon and the component to work, carefully: a plugin that throws while mounting stops the harness, so what is
+ * wrong with them is found out after mounting, and said in a sentence that names what was found, what was expected and what to
+ * do.
+ *
+ * Loading begins when the harness imports the plugin and goes on beside the harness's own start, on a thread of its own: when the
+ * row is mounted, its calls wait for what is left of it.
  */
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -10,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 import type * as Addon from '../../node/index.d.ts';
 import { describe } from './gate.ts';
+import type { Reporter } from './report.ts';
 import { home } from './stored.ts';
 import type { Scale } from './transport.ts';
 
@@ -44,16 +48,31 @@ export interface Loaded {
   readonly limiter: Addon.Limiter;
 }
 
+/** Begins to load them. What goes wrong is found out again, and said, when a row is mounted. */
+export function prepare({ addon: path, component }: Parts = packaged()): void {
+  try {
+    expectFile(component);
+    compile(loadAddon(path), component).catch(() => undefined);
+  } catch {
+    // As above.
+  }
+}
+
 /** The component at work, with nothing limited yet. */
-export async function load({ addon: path, component: file, options }: Parts): Promise<Loaded> {
+export async function load({ addon: path, component: file, options }: Parts, say: Reporter): Promise<Loaded> {
   for (const part of [path, file]) expectFile(part);
   const addon = loadAddon(path);
   const component = await compile(addon, file);
+  if (component.notice !== null && !told.has(component)) say('warn', component.notice);
+  told.add(component);
   return { addon, component, limiter: new addon.Limiter(component, options) };
 }
 
-/** What has been compiled, by file and time of change: a row that comes back, or a second one, does not compile again. */
+/** What has been loaded, by file and time of change: a row that comes back, or a second one, does not load it again. */
 const compiled = new Map<string, Promise<Addon.Component>>();
+
+/** Those whose notice has been said. */
+const told = new WeakSet<Addon.Component>();
 
 async function compile(addon: typeof Addon, path: string): Promise<Addon.Component> {
   const key = `${path} ${statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 'missing'}`;
@@ -75,7 +94,8 @@ function expectFile(path: string): void {
   }
 }
 
-function loadAddon(path: string): typeof Addon {
+/** The addon in a file, if it is ours. */
+export function loadAddon(path: string): typeof Addon {
   let loaded: unknown;
   try {
     loaded = createRequire(import.meta.url)(path);

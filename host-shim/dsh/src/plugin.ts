@@ -161,7 +161,7 @@ class Plugin implements Living, Tenant, Standing {
     try {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
-      const [{ addon, component, limiter }] = await Promise.all([load(this.#parts), this.#ready()]);
+      const [{ addon, component, limiter }] = await Promise.all([load(this.#parts, this.#say), this.#ready()]);
       const { plugins } = this.#parts;
       const dropped = plugins === undefined ? undefined : this.#hub.dropped(addon, plugins);
       await dropped?.ready();

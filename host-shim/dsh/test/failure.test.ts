@@ -43,6 +43,7 @@ function slowAddon(): string {
 }
 
 const whole = readFileSync(PARTS.component);
+const code = readFileSync(PARTS.component.replace('.wasm', '.cwasm'));
 
 suite('parts that cannot be used', () => {
   const PARTS_WRONG: Record<string, [parts: Partial<typeof PARTS>, told: RegExp]> = {
@@ -88,6 +89,29 @@ suite('parts that cannot be used', () => {
     await world.read('a').done;
     assert.deepEqual(world.let, []);
   });
+});
+
+suite('compiled code that cannot be used', () => {
+  const WRONG: Record<string, [code: () => unknown, told: RegExp]> = {
+    missing: [() => undefined, /missing\.cwasm: cannot be read.*works without this file.*install/u],
+    changed: [() => file('changed.cwasm', code.with(100_000, 255 - (code[100_000] ?? 0))), /changed\.cwasm: has the sha256 .*expected .*install/u],
+    'a pipe': [() => pipe('a pipe.cwasm'), /a pipe\.cwasm: .*expected a file.*install/u],
+  };
+  for (const [what, [put, told]] of Object.entries(WRONG)) {
+    test(`that is ${what} is named, once, and the limit holds`, async () => {
+      put();
+      const component = file(`${what}.wasm`, whole);
+      for (const times of [1, 0]) {
+        const world = await World.make({ config: limit(1), parts: { component } });
+        assert.equal(world.stderr.filter((line) => told.test(line)).length, times);
+        world.read('a');
+        world.read('b');
+        await settled();
+        assert.deepEqual(world.let, ['a']);
+        await world.end();
+      }
+    });
+  }
 });
 
 suite('an addon that fails', () => {
@@ -293,6 +317,7 @@ suite('a slow start', () => {
     test(what, async () => {
       const world = new World();
       const component = file(`slow-${through.length}.wasm`, whole);
+      file(`slow-${through.length}.cwasm`, code);
       const started = world.start({ config: limit(0), parts: { component } });
       while (world.ctx.loader?.store['gen-limit']?.fiber?.state !== (2 as never)) await new Promise(setImmediate);
       const { gate } = world;
@@ -304,7 +329,7 @@ suite('a slow start', () => {
       assert.equal(await a.done, undefined);
       assert.deepEqual(world.let, through);
       // The same file is compiled once: when it is there for us, it was there for the row that has gone.
-      await load({ ...PARTS, component });
+      await load({ ...PARTS, component }, () => undefined);
       await settled();
       assert.deepEqual(world.stderr, [], 'which says nothing any more');
     });

@@ -24,6 +24,7 @@ mod arg;
 mod error;
 pub mod folder;
 pub mod inspect;
+mod packaged;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -94,9 +95,10 @@ impl Task for Load {
     fn compute(&mut self) -> napi::Result<Self::Output> {
         let load = || {
             let engine = engine()?;
-            let loaded = match &self.cache {
-                Some(cache) => engine.load_file_cached(&self.path, cache),
-                None => engine.load_file(&self.path),
+            let loaded = match (packaged::code_beside(&self.path), &self.cache) {
+                (Some(code), cache) => engine.load_file_precompiled(&self.path, &code, cache.as_ref()),
+                (None, Some(cache)) => engine.load_file_cached(&self.path, cache),
+                (None, None) => engine.load_file(&self.path),
             };
             loaded.map_err(|error| Error::new(Code::Load, error))
         };
@@ -111,9 +113,10 @@ impl Task for Load {
 
 #[napi]
 impl Component {
-    /// Inspects, validates and compiles a file, on a worker thread. With `cached`, code that was compiled before is taken from
-    /// the user's cache directory, and kept there otherwise; whatever is wrong there, it is compiled. Rejects with
-    /// `GEN_LIMIT_LOAD` and a message that says what was found and what was expected.
+    /// Inspects, validates and compiles a file, on a worker thread. The component that ships is not compiled: its code is taken
+    /// from `gen-limit.cwasm` beside it. With `cached`, code that was compiled before is taken from the user's cache
+    /// directory, and kept there otherwise. Whatever is wrong with either, it is compiled. Rejects with `GEN_LIMIT_LOAD` and a
+    /// message that says what was found and what was expected.
     #[napi(ts_args_type = "path: string, cached?: boolean", ts_return_type = "Promise<Component>")]
     pub fn load(path: Arg<String>, cached: Arg<Option<bool>>) -> Result<AsyncTask<Load>> {
         let cached = cached.get("cached")?.unwrap_or(false);
@@ -121,10 +124,16 @@ impl Component {
         Ok(AsyncTask::new(Load { path: path.get("path")?.into(), cache }))
     }
 
-    /// Whether its code came out of the cache.
+    /// Where its code came from: what ships, the cache, or the compiler.
+    #[napi(getter, ts_return_type = "'precompiled' | 'cached' | 'compiled'")]
+    pub fn source(&self) -> &'static str {
+        self.0.source().as_str()
+    }
+
+    /// Why the code that ships with it was not used, if it was not.
     #[napi(getter)]
-    pub fn was_cached(&self) -> bool {
-        self.0.was_cached()
+    pub fn notice(&self) -> Option<&str> {
+        self.0.notice()
     }
 
     /// Digest of its file, in hexadecimal.

@@ -1,6 +1,6 @@
 /** The addon alone: what crosses the boundary, and that nothing which crosses it wrongly does harm. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,6 +11,7 @@ import type * as Addon from '../index.d.ts';
 const root = new URL('../../../', import.meta.url);
 const addon = createRequire(import.meta.url)(fileURLToPath(new URL('host-shim/node/gen-limit.node', root))) as typeof Addon;
 const FILE = fileURLToPath(new URL('target/component/gen-limit.wasm', root));
+const CODE = readFileSync(FILE.replace('.wasm', '.cwasm'));
 const component = await addon.Component.load(FILE);
 
 const WAITS = 1;
@@ -197,6 +198,40 @@ suite('files', () => {
     });
   }
 
+  /** The component in a folder of its own, with what is said to be its code. */
+  function delivered(name: string, code?: Uint8Array): string {
+    const beside = join(folder, name);
+    mkdirSync(beside);
+    writeFileSync(join(beside, 'gen-limit.wasm'), whole);
+    if (code !== undefined) writeFileSync(join(beside, 'gen-limit.cwasm'), code);
+    return join(beside, 'gen-limit.wasm');
+  }
+
+  test('the component that ships is not compiled, and works', () => {
+    assert.deepEqual([component.source, component.notice], ['precompiled', null]);
+    assert.equal(new addon.Limiter(component, { config: '{}' }).status().state, 'running');
+  });
+
+  for (const [what, code, named] of [
+    ['missing', undefined, /gen-limit\.cwasm: cannot be read/u],
+    ['cut short', CODE.subarray(0, -1), /gen-limit\.cwasm: has the sha256 [0-9a-f]{64}, expected/u],
+    ['another file', whole, /has the sha256/u],
+  ] as const) {
+    test(`code beside it that is ${what} is named, and it is compiled`, async () => {
+      const loaded = await addon.Component.load(delivered(`code ${what}`, code));
+      assert.equal(loaded.source, 'compiled');
+      assert.match(loaded.notice ?? '', named);
+      assert.equal(loaded.sha256, component.sha256);
+    });
+  }
+
+  test('code beside another component is not looked at', async () => {
+    const path = delivered('other', CODE);
+    writeFileSync(path, Buffer.concat([whole, Buffer.from([0, 2, 1, 120])]));
+    const loaded = await addon.Component.load(path);
+    assert.deepEqual([loaded.source, loaded.notice], ['compiled', null]);
+  });
+
   test('what was compiled before comes from the cache, and is the same', async (t) => {
     const before = process.env['XDG_CACHE_HOME'];
     t.after(() => {
@@ -204,8 +239,9 @@ suite('files', () => {
       else process.env['XDG_CACHE_HOME'] = before;
     });
     process.env['XDG_CACHE_HOME'] = join(folder, 'cache');
-    const [first, second, without] = [await addon.Component.load(FILE, true), await addon.Component.load(FILE, true), await addon.Component.load(FILE)];
-    assert.deepEqual([first.wasCached, second.wasCached, without.wasCached], [false, true, false]);
+    const file = delivered('cached');
+    const [first, second, without] = [await addon.Component.load(file, true), await addon.Component.load(file, true), await addon.Component.load(file)];
+    assert.deepEqual([first.source, second.source, without.source], ['compiled', 'cached', 'compiled']);
     assert.equal(second.sha256, component.sha256);
     assert.equal(new addon.Limiter(second, { config: '{}' }).status().state, 'running');
   });

@@ -36,6 +36,7 @@ mod log;
 mod outbox;
 mod plugin;
 mod pool;
+mod precompiled;
 mod routes;
 mod share;
 mod table;
@@ -50,7 +51,7 @@ pub use call::{
 pub use chain::{Asked, Chain};
 pub use clock::boottime_ms;
 pub use config::OnFailure;
-pub use engine::{Component, EngineError, Runtime};
+pub use engine::{Component, EngineError, Runtime, Source};
 pub use error::{ConfigureError, Fault, LoadError, StartError};
 pub use folder::{
     Change, Changed, Entry, EntryState, Folder, FolderError, FolderOptions, Settings, Standing,
@@ -60,4 +61,5 @@ pub use limits::Limits;
 pub use log::{Level, LogLine};
 pub use plugin::{Options, Plugin, State, Status, UNAVAILABLE};
 pub use pool::{Grant, MemberId, MemberView, Need, Pool, ProcessPool, ScopeView, SharedPool};
+pub use precompiled::{PrecompileError, Precompiled, precompile};
 pub use routes::{Request, RequestId, Response};

@@ -11,6 +11,7 @@ mod folder;
 mod gate;
 mod histories;
 mod hostile;
+mod precompiled;
 mod routes;
 mod tutorial;
 mod world;

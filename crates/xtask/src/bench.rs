@@ -1,0 +1,56 @@
+//! What it costs, on this machine, of what ships.
+//!
+//! A section is a program that measures and prints: a table, or with `--json` one JSON document. Everything is built as it is
+//! packed for users. Nothing here judges: aims stand beside what was measured.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::bail;
+
+use crate::tools::{self, Tools};
+use crate::{addon, pack, shell};
+
+/// One section.
+struct Section {
+    name: &'static str,
+    what: &'static str,
+    command: fn(&Tools) -> Command,
+}
+
+const SECTIONS: [Section; 1] = [Section {
+    name: "startup",
+    what: "from the mounting of the plugin to limits that hold",
+    command: |tools| {
+        let mut node = tools.node();
+        node.arg("host-shim/dsh/bench/startup.ts");
+        node
+    },
+}];
+
+/// Runs the sections that are named, or all.
+pub fn run(root: &Path, options: &[&str]) -> anyhow::Result<()> {
+    let json = options.contains(&"--json");
+    let names: Vec<&str> = options.iter().copied().filter(|option| *option != "--json").collect();
+    if let Some(unknown) = names.iter().find(|name| SECTIONS.iter().all(|section| section.name != **name)) {
+        bail!(
+            "no section is called {unknown}; there are {}",
+            SECTIONS.map(|section| section.name).join(", ")
+        );
+    }
+    let tools = tools::install(root)?;
+    pack::build(root, addon::Profile::Release)?;
+    let mut documents = Vec::new();
+    for section in SECTIONS.iter().filter(|section| names.is_empty() || names.contains(&section.name)) {
+        let mut command = (section.command)(&tools);
+        if json {
+            documents.push(format!("\"{}\": {}", section.name, shell::answer(command.arg("--json"))?));
+        } else {
+            println!("{}: {}\n{}\n", section.name, section.what, shell::answer(&mut command)?);
+        }
+    }
+    if json {
+        println!("{{{}}}", documents.join(",\n"));
+    }
+    Ok(())
+}
