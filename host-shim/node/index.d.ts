@@ -139,6 +139,12 @@ export declare class Limiter {
    * work; then everything is as it was.
    */
   put(name: string, component: Component, config?: string, limits?: string): number
+  /** Shares the seats of ceilings with the other limiters of a pool, under a name for people. */
+  join(pool: Pool, name: string): number
+  /** Leaves the pool, with all its calls: it is to decide no more. */
+  part(): void
+  /** Takes what the pool has for it. To be called when another limiter's answer says that there is news. */
+  collect(): number
   /** Takes out what was put there under a name. Whoever waits for it goes on to the next. The limiter's own stays. */
   remove(name: string): number
   /** All plugins, in the order in which they are asked; the limiter's own is the last. */
@@ -284,6 +290,12 @@ export interface PluginStatus {
   live: number
   /** Calls that wait for it. */
   waiting: number
+}
+
+/** The seats of ceilings, shared by limiters of one thread. */
+export declare class Pool {
+  /** A pool without members. */
+  constructor()
 }
 
 /** What is wrong with a configuration, and where. */

@@ -26,13 +26,14 @@ export const FAILED = 2;
 export type Outcome = typeof COMPLETED | typeof CANCELLED | typeof FAILED;
 
 // The answer of the addon: `id * SPAN + bits`.
-const SPAN = 64;
+const SPAN = 128;
 const WAITS = 1;
 const DENIED = 2;
 const SETTLED = 4;
 const TICK = 8;
 const LOGGED = 16;
 const ANSWERS = 32;
+const NEWS = 64;
 
 /** The longest delay `setTimeout` keeps; a longer one would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
@@ -71,6 +72,8 @@ export class Gate {
   onLog: () => void = () => undefined;
   /** Called when the component asks something or has answered a request. */
   onAnswers: (limiter: Limiter) => void = () => undefined;
+  /** Called when what happened here is news for those who share seats with it. */
+  onNews: () => void = () => undefined;
   /** Called when the component decides no longer, while it still can be asked something. */
   onParting: (limiter: Limiter) => void = () => undefined;
 
@@ -259,6 +262,11 @@ export class Gate {
     this.#operate(operation);
   }
 
+  /** Takes note of what those who share seats with it have done. */
+  collect(): void {
+    this.#operate((limiter) => limiter.collect());
+  }
+
   /** Moves a manual clock on. */
   advance(ms: number): void {
     this.#operate((limiter) => limiter.advance(ms));
@@ -277,7 +285,7 @@ export class Gate {
   /** Fetches what the addon says there is. */
   #serve(bits: number): void {
     const limiter = this.#limiter;
-    if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS)) === 0) return;
+    if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS | NEWS)) === 0) return;
     if ((bits & SETTLED) !== 0) {
       for (const { id: own, refusal } of limiter.takeSettled()) {
         const id = this.#foreign + own;
@@ -292,6 +300,7 @@ export class Gate {
       this.onLog();
     }
     if ((bits & ANSWERS) !== 0) this.onAnswers(limiter);
+    if ((bits & NEWS) !== 0) this.onNews();
   }
 
   #settle(id: number, decision: Decision): void {

@@ -52,6 +52,9 @@ import type { Address, Neighbour } from './web.ts';
 /** Changes when `Hub` or `Tenant` does, so that copies of this module that do not fit each other keep apart. */
 const HUBS = Symbol.for('@creait/dsh-gen-limit.hubs.1');
 
+/** How often everybody is asked at a time. A round is a seat that goes on to somebody whom it lets give up another. */
+const MAX_ROUNDS = 64;
+
 /** A row, as far as it matters whose a call is. */
 export interface Tenant {
   readonly gate: Gate;
@@ -103,6 +106,9 @@ export class Hub {
   readonly #spawns = new Spawns();
   readonly #transport: Transport;
   #dropped: Dropped | undefined;
+  #pool: Addon.Pool | undefined;
+  #news = false;
+  #spreading = false;
   readonly #listeners: Array<() => unknown>;
 
   /** The hub of a harness. */
@@ -143,6 +149,30 @@ export class Hub {
       reporter(this.#root)('error', `no plugin is loaded from a folder: ${describe(error)}`);
       return undefined;
     }
+  }
+
+  /** A row's limiter is there: it shares the seats of ceilings with those of the other rows. */
+  share(tenant: Tenant, addon: typeof Addon, name: string): void {
+    const pool = (this.#pool ??= new addon.Pool());
+    tenant.gate.onNews = () => this.#spread();
+    tenant.gate.tell((limiter) => limiter.join(pool, name));
+  }
+
+  /** Seats have come free for somebody, or are wanted back: everybody is asked, until that is news for nobody any more. */
+  #spread(): void {
+    this.#news = true;
+    if (this.#spreading) return;
+    this.#spreading = true;
+    try {
+      for (let round = 0; this.#news && round < MAX_ROUNDS; round += 1) {
+        this.#news = false;
+        for (const { gate } of this.#tenants) gate.collect();
+      }
+    } finally {
+      this.#spreading = false;
+    }
+    // Whatever it is that does not come to an end, others have their turn.
+    if (this.#news) setImmediate(() => this.#spread());
   }
 
   /** A row is there. */

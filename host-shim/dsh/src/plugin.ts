@@ -88,6 +88,8 @@ class Plugin implements Living, Tenant, Standing {
     };
     this.gate.onParting = (limiter) => {
       this.#leave();
+      limiter.part();
+      this.gate.onNews();
       trace?.stats(this.requests.stats(), limiter);
       this.requests.close();
     };
@@ -169,6 +171,7 @@ class Plugin implements Living, Tenant, Standing {
       if (!this.gate.loading && !this.gate.failed) return;
       this.#enforcement.begin(limiter);
       this.gate.open(limiter);
+      this.#hub.share(this, addon, this.#name ?? this.row);
       this.#web.serve(limiter.paths());
       if (dropped !== undefined) this.#join(dropped, component);
       this.#hub.renew();

@@ -3,7 +3,7 @@
 //! # Cost
 //!
 //! A call crosses into the addon once to start and once to finish. Both answer with one number, the *answer*: the call's
-//! id above, six [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
+//! id above, seven [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
 //! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew.
 //!
 //! # Failure
@@ -42,7 +42,7 @@ use crate::error::{Code, Error, Result, panic_text};
 const OWN: &str = "gen-limit";
 
 /// Answers are `id * ANSWER_SPAN + bits`.
-const ANSWER_SPAN: u64 = 64;
+const ANSWER_SPAN: u64 = 128;
 /// The call stands in line. Neither this nor `DENIED`: it is admitted.
 const WAITS: u64 = 1;
 /// The call may not start; `refusal()` says why.
@@ -55,6 +55,8 @@ const TICK: u64 = 8;
 const LOGGED: u64 = 16;
 /// The component asks or answers; `takeAsks()` and `takeResponses()` have it.
 const ANSWERS: u64 = 32;
+/// The pool has seats for other limiters, or wants some back: their `collect()` takes note of it.
+const NEWS: u64 = 64;
 
 /// One engine for the process, made on first use.
 fn engine() -> Result<runtime::Runtime> {
@@ -147,6 +149,26 @@ impl Component {
     pub fn size(&self) -> f64 {
         self.0.size() as f64
     }
+}
+
+/// The seats of ceilings, shared by limiters of one thread.
+#[napi]
+pub struct Pool(runtime::SharedPool);
+
+#[napi]
+impl Pool {
+    /// A pool without members.
+    #[napi(constructor)]
+    #[expect(clippy::new_without_default, reason = "JavaScript makes it")]
+    pub fn new() -> Self {
+        Self(runtime::ProcessPool::shared())
+    }
+}
+
+/// Whether any member has to be asked to collect.
+fn has_news(pool: &runtime::SharedPool) -> bool {
+    // Whoever panicked in it has said so, and is asked for nothing more.
+    pool.lock().is_ok_and(|pool| !pool.news().is_empty())
 }
 
 /// How a limiter begins.
@@ -383,6 +405,7 @@ struct Inner {
     refusal: Option<runtime::Refusal>,
     settled: Vec<runtime::Settled>,
     log: Vec<runtime::LogLine>,
+    pool: Option<runtime::SharedPool>,
 }
 
 impl Inner {
@@ -402,6 +425,9 @@ impl Inner {
         }
         if self.chain.has_answers() {
             bits |= ANSWERS;
+        }
+        if self.pool.as_ref().is_some_and(has_news) {
+            bits |= NEWS;
         }
         bits
     }
@@ -474,7 +500,15 @@ impl Limiter {
             runtime::Chain::new(&engine()?, OWN, component, options, clock.now())
                 .map_err(|error| Error::new(Code::Start, error))
         })?;
-        let inner = Inner { chain, clock, told: None, refusal: None, settled: Vec::new(), log: Vec::new() };
+        let inner = Inner {
+            chain,
+            clock,
+            told: None,
+            refusal: None,
+            settled: Vec::new(),
+            log: Vec::new(),
+            pool: None,
+        };
         Ok(Self { inner, panicked: None })
     }
 
@@ -779,6 +813,36 @@ impl Limiter {
                 .chain
                 .put(&name, component, limits, config, inner.clock.now())
                 .map_err(|error| Error::new(Code::Start, error))?;
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Shares the seats of ceilings with the other limiters of a pool, under a name for people.
+    #[napi(ts_args_type = "pool: Pool, name: string")]
+    pub fn join(&mut self, pool: Arg<ClassInstance<'_, Pool>>, name: Arg<String>) -> Result<f64> {
+        let (pool, name) = (pool.get("pool")?.0.clone(), name.get("name")?);
+        self.guard(|inner| {
+            inner.chain.join(pool.clone(), &name, inner.clock.now());
+            inner.pool = Some(pool);
+            Ok(inner.bits() as f64)
+        })
+    }
+
+    /// Leaves the pool, with all its calls: it is to decide no more.
+    #[napi]
+    pub fn part(&mut self) -> Result<()> {
+        self.guard(|inner| {
+            inner.chain.part();
+            inner.pool = None;
+            Ok(())
+        })
+    }
+
+    /// Takes what the pool has for it. To be called when another limiter's answer says that there is news.
+    #[napi]
+    pub fn collect(&mut self) -> Result<f64> {
+        self.guard(|inner| {
+            inner.chain.collect_grants(inner.clock.now());
             Ok(inner.bits() as f64)
         })
     }

@@ -340,6 +340,12 @@ impl Chain {
         self.settle(now);
     }
 
+    /// [`Plugin::part`] of the host's own plugin.
+    pub fn part(&mut self) {
+        let last = self.links.len() - 1;
+        self.links[last].plugin.part();
+    }
+
     /// Which member of its pool it is.
     pub fn member(&self) -> Option<MemberId> {
         self.own().member()

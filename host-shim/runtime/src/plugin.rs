@@ -402,6 +402,12 @@ impl Plugin {
         self.exchange(now);
     }
 
+    /// Leaves its pool, with all its calls. What the pool served is unlimited from then on, so this is for a plugin that decides
+    /// no more.
+    pub fn part(&mut self) {
+        self.share = None;
+    }
+
     /// Which member of its pool it is.
     pub fn member(&self) -> Option<MemberId> {
         self.share.as_ref().map(Share::member)

@@ -75,7 +75,7 @@ impl Share {
 
     /// Whether the component has to be asked what it needs. Without waiters it need not be while all is quiet.
     pub(crate) fn is_due(&self, calm: bool) -> bool {
-        self.is_owing() || !self.scopes.is_empty() && !(self.quiet && calm)
+        self.is_owing() || !(self.scopes.is_empty() || self.quiet && calm)
     }
 
     pub(crate) fn next_tick(&self) -> Option<Instant> {
