@@ -902,9 +902,13 @@ impl Plugin {
                         return;
                     }
                 }
-                Err(fault) => self.recover(fault, now),
+                Err(fault) => {
+                    self.recover(fault, now);
+                    break;
+                }
             }
         }
+        // The rest comes when others had their turn.
         if let Work::Running { due, .. } = &mut self.work {
             *due = Some(now);
         }

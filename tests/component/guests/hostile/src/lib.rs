@@ -37,7 +37,7 @@ use bindings::dsh::plugin::types::{
 };
 use bindings::dsh::plugin::{models, sessions, settings};
 use bindings::exports::dsh::plugin::lifecycle::{LiveCall, Mode, Problem, WaitingCall};
-use bindings::exports::dsh::plugin::pools::Need;
+use bindings::exports::dsh::plugin::pools::{Grant, Need};
 use bindings::exports::dsh::plugin::routes::{Request, Response};
 use bindings::exports::dsh::plugin::{lifecycle, llm_stream, pools, routes, tool_pre_execute};
 use bindings::wit_future;
@@ -212,10 +212,12 @@ impl tool_pre_execute::Guest for Hostile {
 impl pools::Guest for Hostile {
     fn demand() -> Vec<Need> {
         enter("demand");
-        names("needs", "scope").into_iter().map(|scope| Need { scope, occupied: 0, wanted: 1 }).collect()
+        let need =
+            |scope| Need { scope, pool: None, max: 1, ceiling: Some(1), held: 0, occupied: 0, wanted: 1 };
+        names("needs", "scope").into_iter().map(need).collect()
     }
 
-    fn capacity(_scope: String, _seats: u32, _until: Option<Instant>, _now: Instant) {
+    fn capacity(_grant: Grant, _now: Instant) {
         enter("capacity");
     }
 }
