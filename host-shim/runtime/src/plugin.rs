@@ -903,8 +903,12 @@ impl Plugin {
                     }
                 }
                 Err(fault) => {
+                    let was_slow = matches!(fault, Fault::Deadline { .. });
                     self.recover(fault, now);
-                    break;
+                    if was_slow {
+                        break;
+                    }
+                    self.begin();
                 }
             }
         }
