@@ -908,9 +908,17 @@ impl Plugin {
                         return;
                     }
                 }
-                Err(fault) => self.recover(fault, now),
+                Err(fault) => {
+                    let was_slow = matches!(fault, Fault::Deadline { .. });
+                    self.recover(fault, now);
+                    if was_slow {
+                        break;
+                    }
+                    self.begin();
+                }
             }
         }
+        // The rest comes when others had their turn.
         if let Work::Running { due, .. } = &mut self.work {
             *due = Some(now);
         }

@@ -437,13 +437,13 @@ fn the_limits_of_the_packaged_plugin_hold_without_a_file_of_it() {
         Change::Settings { name, settings } if name == "gen-limit" => settings,
         other => panic!("expected settings: {other:?}"),
     };
-    place.write("gen-limit.json", r#"{"limits": {"memory": 1}}"#);
-    assert_eq!(settings(&mut folder).limits.as_deref(), Some(r#"{"memory": 1}"#));
+    place.write("gen-limit.json", r#"{"limits": {"memoryBytes": 67108864}}"#);
+    assert_eq!(settings(&mut folder).limits.as_deref(), Some(r#"{"memoryBytes": 67108864}"#));
     assert!(matches!(folder.state("gen-limit.json"), EntryState::Applied));
     place.write("gen-limit.json", r#"{"config": {}}"#);
     let reason = folder.refused("gen-limit");
     assert!(reason.contains("`config`") && reason.contains("stay in force"), "{reason}");
-    place.write("gen-limit.json", r#"{"limits": {"memory": 1}}"#);
+    place.write("gen-limit.json", r#"{"limits": {"memoryBytes": 67108864}}"#);
     settings(&mut folder);
     // A component of that name takes them over, and leaves them when it goes.
     let release = fs::read(release_path()).expect("run `cargo xtask component`");

@@ -212,18 +212,9 @@ impl tool_pre_execute::Guest for Hostile {
 impl pools::Guest for Hostile {
     fn demand() -> Vec<Need> {
         enter("demand");
-        names("needs", "scope")
-            .into_iter()
-            .map(|scope| Need {
-                scope,
-                pool: None,
-                max: u32::MAX,
-                ceiling: Some(1),
-                held: 0,
-                occupied: 0,
-                wanted: 1,
-            })
-            .collect()
+        let need =
+            |scope| Need { scope, pool: None, max: 1, ceiling: Some(1), held: 0, occupied: 0, wanted: 1 };
+        names("needs", "scope").into_iter().map(need).collect()
     }
 
     fn capacity(_grant: Grant, _now: Instant) {
