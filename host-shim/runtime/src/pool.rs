@@ -604,7 +604,9 @@ mod tests {
         let mut pool = ProcessPool::new();
         let mut all: [Member; 2] = members(&mut pool, 4);
         for _ in 0..3 {
-            all.iter_mut().for_each(|member| member.ask(&mut pool));
+            for member in &mut all {
+                member.ask(&mut pool);
+            }
             spread(&mut pool, &mut all);
         }
         assert_eq!(running(&all), 4);

@@ -75,7 +75,8 @@ impl Share {
 
     /// Whether the component has to be asked what it needs. Without waiters it need not be while all is quiet.
     pub(crate) fn is_due(&self, calm: bool) -> bool {
-        self.is_owing() || !(self.scopes.is_empty() || self.quiet && calm)
+        let is_concerned = !self.scopes.is_empty();
+        self.is_owing() || is_concerned && !(self.quiet && calm)
     }
 
     pub(crate) fn next_tick(&self) -> Option<Instant> {

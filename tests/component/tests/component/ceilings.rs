@@ -26,7 +26,7 @@ fn under(own: i64, ceiling: i64, more: &str) -> String {
 }
 
 /// One with ceilings alone: on the usual route, and on everything.
-fn two(route: i64, everything: i64) -> String {
+fn two(route: usize, everything: usize) -> String {
     format!(
         r#"{{"ceilings":[{{"provider":"p","model":"m","max":{route}}},{{"provider":"*","model":"*","max":{everything}}}]}}"#
     )
@@ -154,7 +154,9 @@ fn seats_that_lie_idle_elsewhere_are_there_for_whoever_asks() {
             let ids: Vec<_> = ["1", "2"].map(|session| tenants.stream(name, session).id).into();
             tenants.admitted();
             assert_eq!((tenants.live(), tenants.waiting()), (2, 0), "{name}");
-            ids.into_iter().for_each(|id| tenants.end(name, id));
+            for id in ids {
+                tenants.end(name, id);
+            }
         }
     }
 }
@@ -203,7 +205,7 @@ fn two_who_both_need_two_ceilings_never_lock_each_other_out() {
         }
         let mut rounds = 0;
         while tenants.live() > 0 {
-            assert_eq!(tenants.live() as i64, route.min(everything).min(calls.len() as i64));
+            assert_eq!(tenants.live(), route.min(everything).min(calls.len()));
             for (name, id) in calls.clone() {
                 let is_live = tenants.plugins[name].status().live > 0;
                 if is_live {
@@ -581,19 +583,19 @@ struct History {
     spawns: Vec<(&'static str, CallId)>,
     /// All spawns.
     tools: Vec<(&'static str, CallId)>,
-    ceilings: (i64, i64),
+    ceilings: (usize, usize),
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
 impl History {
-    fn new(ceilings: (i64, i64)) -> Self {
+    fn new(ceilings: (usize, usize)) -> Self {
         let tenants = Tenants::new(&NAMES, &Self::config(-1, ceilings));
         let (calls, spawns, tools) = (Vec::new(), Vec::new(), Vec::new());
         Self { tenants, calls, running: BTreeMap::new(), asked: BTreeMap::new(), spawns, tools, ceilings }
     }
 
-    fn config(own: i8, (route, everything): (i64, i64)) -> String {
+    fn config(own: i8, (route, everything): (usize, usize)) -> String {
         format!(
             r#"{{"limits":[{{"provider":"p","model":"*","max":{own}}}],"ceilings":[{{"provider":"p","model":"m","max":{route}}},
                 {{"provider":"*","model":"*","max":{everything}}}],"queueTimeoutMs":0,"maxQueued":100,"spawnGraceMs":100}}"#
@@ -613,7 +615,7 @@ impl History {
                     call.route.model = "other".into();
                 }
                 let started = plugin.start_stream(call, now);
-                self.started(name, started, format!("s{session}"), !other_route);
+                self.started(name, &started, format!("s{session}"), !other_route);
             }
             Step::Spawn => {
                 let started = plugin.start_tool(spawn("root"), now);
@@ -633,7 +635,7 @@ impl History {
                 let session = format!("child of {id}");
                 let call = StreamCall { first: true, spawn: Some(id), ..stream(&session) };
                 let started = plugin.start_stream(call, now);
-                self.started(name, started, session, true);
+                self.started(name, &started, session, true);
             }
             Step::End(at) => {
                 let mine: Vec<CallId> =
@@ -666,9 +668,9 @@ impl History {
         self.check(&format!("after {step:?} of {name}"));
     }
 
-    fn started(&mut self, name: &'static str, started: Started, session: String, is_usual: bool) {
+    fn started(&mut self, name: &'static str, started: &Started, session: String, is_usual: bool) {
         self.calls.push((name, started.id, is_usual));
-        let known = if is_admitted(&started) { &mut self.running } else { &mut self.asked };
+        let known = if is_admitted(started) { &mut self.running } else { &mut self.asked };
         known.insert((name, started.id), (session, is_usual));
     }
 
@@ -696,8 +698,8 @@ impl History {
                 .len()
         };
         let (route, everything) = self.ceilings;
-        assert!(seats(true) as i64 <= route, "p/m, {when}: {:?}", self.running);
-        assert!(seats(false) as i64 <= everything, "everything, {when}: {:?}", self.running);
+        assert!(seats(true) <= route, "p/m, {when}: {:?}", self.running);
+        assert!(seats(false) <= everything, "everything, {when}: {:?}", self.running);
     }
 
     /// When calls end and nothing new comes, everybody gets in and every seat returns.
@@ -743,8 +745,8 @@ proptest! {
 
     #[test]
     fn whatever_tenants_do_no_ceiling_is_exceeded_and_all_get_in(
-        route in 1..4i64,
-        everything in 1..4i64,
+        route in 1..4usize,
+        everything in 1..4usize,
         steps in prop::collection::vec(step(), 1..60),
     ) {
         let mut history = History::new((route, everything));
