@@ -1,10 +1,10 @@
 /** What a person has to know before anything else, in the states that a harness and its settings can be in. */
 import assert from 'node:assert/strict';
-import { copyFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 
-import { CHAOS, type Dsh, HARNESS, limit, MODEL, OTHER, type Patch, PROVIDER } from '../e2e/dsh.ts';
+import { BUDGET, CHAOS, type Dsh, HARNESS, limit, MODEL, OTHER, type Patch, PROVIDER } from '../e2e/dsh.ts';
 import { inWorld, type World } from '../e2e/scenario.ts';
 import { inEachLanguage, onPage, SECTIONS, type Ui } from './browser.ts';
 import { atWork, type Card, cardOf, limits, ROUTE } from './card.ts';
@@ -79,6 +79,25 @@ test('a limiter that was restarted says how often', (t) =>
       const card = await cardOf(ui);
       await card.view.getByText(new RegExp(ui.t('state.restarted', { n: '[1-9]\\d*', reason: '.*trap' }), 'u')).waitFor();
       await ui.shots('restarted');
+    });
+  }));
+
+test('what is not used of the plugin folder is named, and that somebody waits for a plugin is said', (t) =>
+  inWorld({ script, config: limit(2), sections: SECTIONS }, async (world) => {
+    const folder = join(world.home.dir, 'wasm-plugins');
+    await mkdir(folder);
+    await writeFile(join(folder, 'broken.wasm'), 'no component');
+    await writeFile(join(folder, 'budget.json'), JSON.stringify({ config: { perMinute: 0, maxWaitMs: 600_000 } }));
+    await copyFile(BUDGET, join(folder, 'budget.wasm'));
+    const dsh = await world.web();
+    await dsh.until('the plugin', () => /the plugin budget is at work/.test(dsh.stderr));
+    await dsh.prompt('[s:A] work');
+    await inEachLanguage(t, dsh, async (ui) => {
+      const card = await cardOf(ui);
+      await card.says(ui.t('state.refused'));
+      await card.says('broken.wasm');
+      await card.view.getByText(new RegExp(ui.t('state.plugin.waits', { name: 'budget', n: '[1-9]' }), 'u')).waitFor();
+      await ui.shots('plugins');
     });
   }));
 

@@ -35,6 +35,9 @@ export const COMPONENT = join(root, 'target/component/gen-limit.wasm');
 /** The component with faults on demand, for tests of what follows from them. */
 export const CHAOS = join(root, 'target/component/gen-limit-chaos.wasm');
 
+/** Another plugin for the folder: a budget of calls a minute. */
+export const BUDGET = join(root, 'target/component/budget-guard.wasm');
+
 /** A plugin of the tests that makes requests give up after a second of silence. */
 export const HASTY = join(root, 'tests/e2e/fixtures/hasty');
 

@@ -25,6 +25,7 @@ export function States({ config, stats, catalog, standard, t }: StatesProps) {
     <>
       <Unreachable config={config} stats={stats} t={t} />
       {stats.value !== undefined && <Component host={stats.value.host} t={t} />}
+      {stats.value !== undefined && <Plugins host={stats.value.host} t={t} />}
       {config.value?.status === 'unavailable' && <Banner kind="warn">{t('state.unavailable')}</Banner>}
       {section !== undefined && !section.writable && <Banner kind="quiet">{t('state.readOnly')}</Banner>}
       {section !== undefined && section.problems.length > 0 && <Problems section={section} t={t} />}
@@ -77,6 +78,18 @@ function Component({ host, t }: { readonly host: Host; readonly t: Translate }) 
     case 'running':
       return restarts === 0 ? null : <Banner kind="warn">{t('state.restarted', { n: restarts, reason })}</Banner>;
   }
+}
+
+/** What was dropped in: what is not used of it, what has failed, and who waits there and so in none of the lines below. */
+function Plugins({ host: { plugins = [], refused = [] }, t }: { readonly host: Host; readonly t: Translate }) {
+  const failed = plugins.filter(({ state }) => state !== 'running');
+  return (
+    <>
+      {refused.length > 0 && <Banner kind="warn"><p>{t('state.refused')}</p><ul>{refused.map(({ reason }) => <li key={reason}>{reason}</li>)}</ul></Banner>}
+      {failed.map(({ name, lastError }) => <Banner key={name} kind="warn">{t('state.plugin', { name, reason: lastError })}</Banner>)}
+      {plugins.map(({ name, waiting }) => waiting > 0 && <Banner key={name} kind="quiet">{t('state.plugin.waits', { name, n: waiting })}</Banner>)}
+    </>
+  );
 }
 
 /** What is stored and not valid. What belongs to a row or a field is told there. */

@@ -154,6 +154,10 @@ export interface Host {
   readonly restarts?: number;
   readonly lastError?: string | null;
   readonly reason?: string;
+  /** The plugins that decide before the limiter. */
+  readonly plugins?: ReadonlyArray<{ readonly name: string; readonly state: string; readonly waiting: number; readonly lastError: string | null }>;
+  /** Files of the plugin folder that are not used. */
+  readonly refused?: ReadonlyArray<{ readonly file: string; readonly reason: string }>;
 }
 
 /** What runs and waits now. Without a component there is only the host to tell of. */

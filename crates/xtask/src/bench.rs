@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::bail;
 
+use crate::progress::step;
 use crate::tools::{self, Tools};
 use crate::{addon, pack, shell};
 
@@ -15,18 +16,31 @@ use crate::{addon, pack, shell};
 struct Section {
     name: &'static str,
     what: &'static str,
-    command: fn(&Tools) -> Command,
+    command: fn(&Path, &Tools) -> anyhow::Result<Command>,
 }
 
-const SECTIONS: [Section; 1] = [Section {
-    name: "startup",
-    what: "from the mounting of the plugin to limits that hold",
-    command: |tools| {
-        let mut node = tools.node();
-        node.arg("host-shim/dsh/bench/startup.ts");
-        node
+const SECTIONS: [Section; 2] = [
+    Section {
+        name: "startup",
+        what: "from the mounting of the plugin to limits that hold",
+        command: |_, tools| {
+            let mut node = tools.node();
+            node.arg("host-shim/dsh/bench/startup.ts");
+            Ok(node)
+        },
     },
-}];
+    Section {
+        name: "tenants",
+        what: "a thousand tenants in one process, and what one of them feels of the others",
+        command: |root, _| {
+            let mut build = shell::cargo(root);
+            // With the addon, so that both have one wasmtime.
+            build.args(["build", "--release", "--package", "gen-limit-node", "--package", "component-tests"]);
+            step("building the tenants", || shell::run(build.args(["--example", "tenants"])))?;
+            Ok(shell::command(root.join("target/release/examples/tenants"), root))
+        },
+    },
+];
 
 /// Runs the sections that are named, or all.
 pub fn run(root: &Path, options: &[&str]) -> anyhow::Result<()> {
@@ -42,7 +56,7 @@ pub fn run(root: &Path, options: &[&str]) -> anyhow::Result<()> {
     pack::build(root, addon::Profile::Release)?;
     let mut documents = Vec::new();
     for section in SECTIONS.iter().filter(|section| names.is_empty() || names.contains(&section.name)) {
-        let mut command = (section.command)(&tools);
+        let mut command = (section.command)(root, &tools)?;
         if json {
             documents.push(format!("\"{}\": {}", section.name, shell::answer(command.arg("--json"))?));
         } else {

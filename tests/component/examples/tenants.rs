@@ -1,6 +1,6 @@
 //! What tenants cost: a thousand instances of the component that ships, each with its own configuration, counts and limits.
 //!
-//! `cargo run --release --package component-tests --example tenants [-- --json] [-- --tenants N]`
+//! `cargo xtask bench tenants`; with `--tenants N` for another number.
 
 use std::fs;
 use std::time::{Duration, Instant};
