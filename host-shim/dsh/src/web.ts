@@ -32,6 +32,17 @@ import { isToken, writeToken } from './token.ts';
 const PACKAGED = ['config', 'catalog', 'stats', 'metrics'].map((name) => `/api/dsh-gen-limit/${name}`);
 
 /**
+ * Where the harness itself answers, below `/api/`. A route of ours comes before its own, so what was dropped in under such a name could
+ * hear what is meant for the harness.
+ */
+const HARNESS = new Set([
+  'account', 'agent', 'application', 'assistant', 'client', 'command', 'commands', 'compaction', 'connection', 'cordis', 'credentials', 'fetch',
+  'fs', 'gateway', 'goals', 'image', 'job', 'jobs', 'llm', 'locale', 'login', 'plan', 'plugin', 'plugins', 'rpc', 'schedule', 'session', 'sessions',
+  'settings', 'slash', 'source', 'speech', 'step', 'subagent', 'subagents', 'task', 'team', 'terminal', 'text', 'theme', 'todo', 'tool', 'tools',
+  'turn', 'user', 'workflow', 'workspace',
+]);
+
+/**
  * How many requests are worked on at once, less than the runtime holds open; and how many of one path, so that those that wait
  * for somebody leave a place to stats and metrics.
  */
@@ -143,6 +154,7 @@ export class Web {
       const served = address.name === undefined ? path : pathOf(path, address.name);
       const handler = (request: IncomingMessage, response: ServerResponse): Promise<void> => this.#handle(ctx, path, request, response);
       try {
+        if (HARNESS.has(path.split('/')[2] ?? '')) throw new Error('the harness answers there itself; give the plugin another name');
         this.#routes.set(path, ctx.webServer.register({ kind: 'exact', path: served, handler }));
       } catch (error) {
         // Told once for each web server.
