@@ -35,7 +35,7 @@ pub use crate::bindings::exports::dsh::plugin::pools::{Grant, Need};
 /// Names a member of a pool; never used twice.
 pub type MemberId = u64;
 
-/// A pool and those who share it.
+/// A pool and those who share it. No member is to be called while it is locked: each locks it by itself.
 pub type SharedPool = Arc<Mutex<dyn Pool>>;
 
 /// Shares seats between plugins.

@@ -57,7 +57,9 @@ fn main() {
     );
     // Who asks gets what comes free elsewhere: a turn each.
     let spread = |tenants: &mut [Host]| {
-        for member in pool.lock().expect("no panic").news() {
+        // Not within the loop: the lock would be held while they take theirs.
+        let news = pool.lock().expect("no panic").news();
+        for member in news {
             let host = tenants.iter_mut().find(|host| host.plugin.member() == Some(member));
             if let Some(host) = host {
                 host.plugin.collect_grants(host.now);
