@@ -10,7 +10,7 @@ use anyhow::bail;
 
 use crate::progress::step;
 use crate::tools::{self, Tools};
-use crate::{addon, pack, shell};
+use crate::{addon, component, pack, shell};
 
 /// One section.
 struct Section {
@@ -54,6 +54,7 @@ pub fn run(root: &Path, options: &[&str]) -> anyhow::Result<()> {
     }
     let tools = tools::install(root)?;
     pack::build(root, addon::Profile::Release)?;
+    component::build(root, component::Variant::Budget)?;
     let mut documents = Vec::new();
     for section in SECTIONS.iter().filter(|section| names.is_empty() || names.contains(&section.name)) {
         let mut command = (section.command)(root, &tools)?;

@@ -7,7 +7,7 @@
  * whatever else the machine does is the same for all three.
  */
 import { execFile } from 'node:child_process';
-import { copyFileSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { cpus, loadavg, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -36,12 +36,22 @@ interface Start {
   readonly enforcing: number;
   /** How much of that the plugin's own mounting takes, which the harness waits for. */
   readonly mounting: number;
+}
+
+/** A plugin that is dropped into the folder: from then to its being asked about the next call. */
+interface Drop {
+  readonly renamed: number;
+  readonly written: number;
+  readonly cached: number;
   /** The longest time that the event loop was kept from other work. */
   readonly blocked: number;
 }
 
 /** What it is supposed to take, in milliseconds. */
-const BOUNDS = { precompiled: 15, cached: 15, compiled: 500, blocked: 20 };
+const BOUNDS = { precompiled: 15, renamed: 500, written: 1_000, cached: 15, blocked: 20 };
+
+/** What is dropped in. */
+const DROPPED = fileURLToPath(new URL('../../../target/component/budget-guard.wasm', import.meta.url));
 
 const stage = fileURLToPath(new URL('../../../target/package/stage', import.meta.url));
 const PARTS = ['gen-limit.node', 'gen-limit.wasm', 'gen-limit.cwasm'];
@@ -90,37 +100,71 @@ async function start(folder: string): Promise<Start> {
   const plugin = (await import(join(folder, 'dist/index.js'))) as { apply: (ctx: Context, config: unknown) => void; Config: unknown };
   let begun = 0;
   let mounting = 0;
-  let blocked = 0;
-  let looked = 0;
-  const look = (): void => {
-    const now = performance.now();
-    blocked = Math.max(blocked, now - looked);
-    looked = now;
-  };
   const { promise: enforcing, resolve } = Promise.withResolvers<number>();
   const call = (session: string): AsyncIterator<StreamChunk> =>
     ctx.llm.stream({ provider: 'box', model: 'm', messages: [], sessionId: session as never })[Symbol.asyncIterator]();
   const apply = (inner: Context, config: unknown): void => {
-    begun = looked = performance.now();
-    const looking = setInterval(look, 1);
+    begun = performance.now();
     plugin.apply(inner, config);
     mounting = performance.now() - begun;
-    void call('first').next().then(() => {
-      resolve(performance.now() - begun);
-      look();
-      clearInterval(looking);
-    });
+    void call('first').next().then(() => resolve(performance.now() - begun));
     void call('second').next();
   };
   ctx.loader.builtins['gen-limit'] = { name: 'gen-limit', Config: plugin.Config, apply } as never;
   await ctx.loader.create({ id: 'gen-limit', name: 'cordis:gen-limit', config: { limits: [{ provider: 'box', model: '*', max: 1 }] } } as never);
   const took = await enforcing;
   if (backend.arrived !== 1) throw new Error(`${backend.arrived} calls at a limit of 1`);
-  return { enforcing: took, mounting, blocked };
+  return { enforcing: took, mounting };
+}
+
+/** A plugin in the folder, of which nothing is kept at first. */
+async function drop(folder: string): Promise<Drop> {
+  const addon = createRequire(import.meta.url)(join(folder, 'gen-limit.node')) as typeof Addon;
+  const limiter = new addon.Limiter(await addon.Component.load(join(folder, 'gen-limit.wasm'), true), { config: '{}' });
+  const plugins = mkdtempSync(join(tmpdir(), 'gen-limit-drop-'));
+  let atWork: (time: number) => void = () => undefined;
+  const watched = new addon.PluginFolder(plugins, () => {
+    for (const { kind, name, component, reason } of watched.takeChanges()) {
+      if (kind !== 'loaded' || component === undefined) throw new Error(reason ?? `${name}: ${kind}`);
+      limiter.put(name, component);
+      atWork(performance.now());
+    }
+  }, { cached: true });
+  let blocked = 0;
+  let looked = performance.now();
+  const looking = setInterval(() => {
+    const now = performance.now();
+    blocked = Math.max(blocked, now - looked);
+    looked = now;
+  }, 1);
+  const time = async (place: () => void): Promise<number> => {
+    const done = new Promise<number>((resolve) => (atWork = resolve));
+    const begun = performance.now();
+    place();
+    return (await done) - begun;
+  };
+  const rename = (name: string) => (): void => {
+    const draft = join(plugins, `.${name}`);
+    copyFileSync(DROPPED, draft);
+    renameSync(draft, join(plugins, `${name}.wasm`));
+  };
+  try {
+    // Otherwise it would be found by the first look.
+    while (watched.standing()?.seen !== true) await new Promise((resolve) => setTimeout(resolve, 1));
+    const renamed = await time(rename('one'));
+    const cached = await time(rename('two'));
+    // Other bytes, and the same plugin: with a section that means nothing.
+    const bytes = Buffer.concat([readFileSync(DROPPED), Buffer.from([0, 3, 1, 0x78, 0])]);
+    const written = await time(() => writeFileSync(join(plugins, 'three.wasm'), bytes));
+    return { renamed, written, cached, blocked };
+  } finally {
+    clearInterval(looking);
+    rmSync(plugins, { recursive: true, force: true });
+  }
 }
 
 /** A process that measures once. */
-async function child<T>(what: 'parts' | 'start', folder: string, source: Source, cache: string, home: string): Promise<T> {
+async function child<T>(what: 'parts' | 'start' | 'drop', folder: string, source: Source, cache: string, home: string): Promise<T> {
   const args = [fileURLToPath(import.meta.url), what, folder, source];
   const env = { ...process.env, XDG_CACHE_HOME: cache, DSH_HOME: home };
   const { stdout } = await promisify(execFile)(process.execPath, args, { env });
@@ -148,7 +192,7 @@ async function measure() {
     for (const name of ['gen-limit.node', 'gen-limit.wasm', 'dist/index.js', 'package.json']) copyFileSync(join(stage, name), join(plain, name));
     const kept = join(folder, 'kept');
     await child('parts', plain, 'compiled', kept, home);
-    const runs = { parts: [] as Array<[Source, Parts]>, start: [] as Array<[Source, Start]> };
+    const runs = { parts: [] as Array<[Source, Parts]>, start: [] as Array<[Source, Start]>, drop: [] as Drop[] };
     for (let run = 0; run < RUNS; run += 1) {
       for (const source of SOURCES) {
         const from = source === 'precompiled' ? stage : plain;
@@ -156,6 +200,7 @@ async function measure() {
         runs.parts.push([source, await child<Parts>('parts', from, source, cache('parts'), home)]);
         runs.start.push([source, await child<Start>('start', from, source, cache('start'), home)]);
       }
+      runs.drop.push(await child<Drop>('drop', stage, 'precompiled', join(folder, `none-${run}-drop`), home));
     }
     const part = (name: keyof Parts): Taken => taken(runs.parts.map(([, times]) => times[name]));
     const bySource = <T>(all: Array<[Source, T]>, time: (one: T) => number) =>
@@ -171,7 +216,12 @@ async function measure() {
         instance: part('instance'),
         enforcing: bySource(runs.start, ({ enforcing }) => enforcing),
         mounting: bySource(runs.start, ({ mounting }) => mounting),
-        blocked: bySource(runs.start, ({ blocked }) => blocked),
+        dropped: {
+          renamed: taken(runs.drop.map(({ renamed }) => renamed)),
+          written: taken(runs.drop.map(({ written }) => written)),
+          cached: taken(runs.drop.map(({ cached }) => cached)),
+          blocked: taken(runs.drop.map(({ blocked }) => blocked)),
+        },
       },
       bounds: BOUNDS,
     };
@@ -185,13 +235,16 @@ function table({ machine, runs, bytes, milliseconds: ms, bounds }: Awaited<Retur
     ['the addon is loaded', ms.addon],
     ['the engine is made', ms.engine],
     ['the component is loaded, precompiled', ms.component.precompiled],
-    ['                         from the cache', ms.component.cached, bounds.cached],
-    ['                         compiled', ms.component.compiled, bounds.compiled],
+    ['                         from the cache', ms.component.cached],
+    ['                         compiled', ms.component.compiled],
     ['an instance is made', ms.instance],
     ['mounted and enforcing, precompiled', ms.enforcing.precompiled, bounds.precompiled],
     ['                       from the cache', ms.enforcing.cached],
     ['                       compiled', ms.enforcing.compiled],
-    ['of that the event loop is blocked for at most', ms.blocked.compiled, bounds.blocked],
+    ['dropped in by a rename, compiled', ms.dropped.renamed, bounds.renamed],
+    ['                        from the cache', ms.dropped.cached, bounds.cached],
+    ['           written in place, compiled', ms.dropped.written, bounds.written],
+    ['meanwhile the event loop is blocked for at most', ms.dropped.blocked, bounds.blocked],
   ];
   const number = (ms: number): string => ms.toFixed(1).padStart(9);
   return [
@@ -203,8 +256,14 @@ function table({ machine, runs, bytes, milliseconds: ms, bounds }: Awaited<Retur
 }
 
 const [what, folder = '', source] = process.argv.slice(2);
-if (what === 'parts' || what === 'start') {
-  process.stdout.write(JSON.stringify(what === 'parts' ? await parts(folder, source as Source) : await start(folder)));
+const ONCE: Record<string, (() => Promise<unknown>) | undefined> = {
+  parts: () => parts(folder, source as Source),
+  start: () => start(folder),
+  drop: () => drop(folder),
+};
+const once = ONCE[what ?? ''];
+if (once !== undefined) {
+  process.stdout.write(JSON.stringify(await once()));
   process.exit();
 }
 const measured = await measure();
