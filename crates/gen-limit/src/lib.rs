@@ -1,6 +1,6 @@
 //! The component: the [`limiter`] and its [`routes`] behind the world `plugin` of `wit/`. Conversion, and nothing else.
 //!
-//! [`host`] has the exports, [`convert`] the shapes, [`gate`] the limiter and the futures of those who wait, [`lent`] what the
+//! `host.rs` has the exports, `convert.rs` the shapes, `gate.rs` the limiter and the futures of those who wait, `lent.rs` what the
 //! routes may ask of the host. There is no clock, no entropy, no I/O and no thread in here: time is an argument, decisions
 //! are data.
 

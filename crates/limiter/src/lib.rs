@@ -2,7 +2,7 @@
 //!
 //! # What it promises
 //!
-//! * Nobody is admitted into a scope at or above its limit. Limit and count are one value ([`scope`]), read and changed in
+//! * Nobody is admitted into a scope at or above its limit. Limit and count are one value (`scope.rs`), read and changed in
 //!   one step; a seat is counted at the instant of the decision.
 //! * Work past the limit waits in line, oldest first. After every operation no waiter fits: a seat is never idle while
 //!   somebody could use it, and nobody who fits is passed by a younger one.
@@ -14,7 +14,7 @@
 //! # Why it holds
 //!
 //! Every operation has the same shape (see [`Limiter`]): end the waits that are due, free, then serve the line. Serving
-//! is one loop that asks the [`queue`] for the oldest waiter that fits and admits it, until there is none. There is no
+//! is one loop that asks the line (`queue.rs`) for the oldest waiter that fits and admits it, until there is none. There is no
 //! other way in, and nothing is decided between operations: the limiter has no clock, no I/O and no threads. Time comes
 //! in as `now`, deadlines go out as data.
 //!

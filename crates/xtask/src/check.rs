@@ -1,4 +1,4 @@
-//! What a change has to satisfy besides its tests: formatting, lints, types, licences, generated files.
+//! What a change has to satisfy besides its tests: formatting, lints, documentation, types, licences, generated files.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -22,6 +22,9 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     let mut clippy = cargo(root);
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     checks.push(("lints", clippy));
+    let mut docs = cargo(root);
+    docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+    checks.push(("documentation", docs));
     for (what, project) in [
         ("types of the plugin", "host-shim/dsh"),
         ("types of the browser half", "web"),

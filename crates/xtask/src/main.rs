@@ -44,7 +44,7 @@ Usage: cargo xtask <task>
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   bench [--json] [SECTION]
                          what it costs on this machine, of a release: startup
-  check                  formatting, lints, types, generated files
+  check                  formatting, lints, documentation, types, generated files
 ";
 
 fn main() -> ExitCode {

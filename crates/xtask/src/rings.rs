@@ -59,6 +59,9 @@ const TEST_TIMEOUT: &str = "--test-timeout=240000";
 /// use one wasmtime.
 const ADDON: &str = "gen-limit-node";
 
+/// Where programs find the user's caches: what is compiled for tests is no business of the user's own.
+const CACHES: &str = "XDG_CACHE_HOME";
+
 impl Ring {
     /// The ring of that name.
     pub fn named(name: &str) -> anyhow::Result<Self> {
@@ -224,6 +227,7 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
 fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<Count> {
     let mut command = shell::cargo(root);
     command.args(["run", "--package", package, "--example", name]);
+    command.env(CACHES, root.join("target/cache"));
     one(&mut command)
 }
 
@@ -273,8 +277,7 @@ fn on_each_harness(
 }
 
 fn node_test(root: &Path, node: &mut Command, what: &[&str]) -> anyhow::Result<Count> {
-    // What is compiled for tests is no business of the user's own cache.
-    node.env("XDG_CACHE_HOME", root.join("target/cache"));
+    node.env(CACHES, root.join("target/cache"));
     node.args(["--test", "--test-reporter=spec"]).args(what);
     runner(node, node_line)
 }

@@ -3,14 +3,14 @@
 //! # Cost
 //!
 //! A call crosses into the addon once to start and once to finish. Both answer with one number, the *answer*: the call's
-//! id above, seven [bits](ANSWER_SPAN) below that say what was decided and what there is to fetch. So nothing is allocated
+//! id above, seven bits (`ANSWER_SPAN`) below that say what was decided and what there is to fetch. So nothing is allocated
 //! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew.
 //!
 //! # Failure
 //!
-//! Nothing here aborts the process. Arguments are checked by hand ([`arg`]), a trap in the component is the runtime's
+//! Nothing here aborts the process. Arguments are checked by hand (`arg.rs`), a trap in the component is the runtime's
 //! business, and a panic is caught at the boundary: the object it happened in may be inconsistent, so it refuses every
-//! later call with `GEN_LIMIT_PANIC`. Each error carries one of the [codes](error::Code).
+//! later call with `GEN_LIMIT_PANIC`. Each error carries one of the codes of `error.rs`.
 //!
 //! # Threads
 //!
