@@ -76,6 +76,13 @@ impl Inspection {
     /// # Errors
     ///
     /// If the bytes are not a component, or too many.
+    ///
+    /// ```
+    /// use gen_limit_runtime::Inspection;
+    ///
+    /// let error = Inspection::of(b"#!/bin/sh").unwrap_err();
+    /// assert_eq!(error.to_string(), r"the file is not WebAssembly: it begins with `#!/bin/s`, expected `\0asm`");
+    /// ```
     pub fn of(bytes: &[u8]) -> Result<Self, LoadError> {
         let names = read(bytes)?;
         let sha256 = hex(&Sha256::digest(bytes));

@@ -176,6 +176,18 @@ impl Limits {
     ///
     /// All that is wrong with it: what is not an object, an unknown key, one that is given twice, what is not a whole number,
     /// and what is less or more than is allowed. The path of a problem is the key, or empty for the object as a whole.
+    ///
+    /// ```
+    /// use gen_limit_runtime::Limits;
+    ///
+    /// let limits = Limits::from_json(r#"{"memoryBytes": 33554432, "waitMs": 60000}"#, &Limits::foreign()).unwrap();
+    /// assert_eq!((limits.memory_bytes, limits.wait_ms), (32 << 20, Some(60_000)));
+    /// assert_eq!(limits.call_ms, Limits::foreign().call_ms);
+    ///
+    /// let problems = Limits::from_json(r#"{"callMs": "long"}"#, &Limits::foreign()).unwrap_err();
+    /// assert_eq!(problems[0].path, "callMs");
+    /// assert_eq!(problems[0].message, "found \"long\", expected a whole number of milliseconds from 1 to 1000");
+    /// ```
     pub fn from_json(json: &str, base: &Self) -> Result<Self, Vec<Problem>> {
         let Entries(entries) = serde_json::from_str(json).map_err(|error| {
             vec![problem(
