@@ -432,6 +432,42 @@ mod tests {
         assert!(long[0].1.len() < 200, "{long:?}");
     }
 
+    /// As `docs/design.md` writes it.
+    fn shown(limit: &Limit, limits: &Limits) -> String {
+        match (limit.get)(limits) {
+            None => "none".into(),
+            Some(number @ 0..1_000) => number.to_string(),
+            Some(number) if !limit.key.contains("ytes") => {
+                format!("{} {:03}", number / 1_000, number % 1_000)
+            }
+            Some(number) if number.is_multiple_of(1 << 20) => format!("{} MiB", number >> 20),
+            Some(number) => format!("{} KiB", number >> 10),
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_documents_is_this_one() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/design.md");
+        let page = std::fs::read_to_string(page).expect("the page");
+        let (_, section) = page.split_once("## Limits of an instance").expect("the section");
+        let (section, _) = section.split_once("\n## ").expect("another after it");
+        let rows: Vec<[String; 3]> = section
+            .lines()
+            .filter_map(|line| {
+                let mut cells = line.strip_prefix("| `")?.split(" | ");
+                let (key, _) = cells.next()?.split_once('`')?;
+                Some([key.to_owned(), cells.next()?.to_owned(), cells.next()?.to_owned()])
+            })
+            .collect();
+        let expected: Vec<[String; 3]> = LIMITS
+            .iter()
+            .map(|limit| {
+                [limit.key.to_owned(), shown(limit, &Limits::default()), shown(limit, &Limits::foreign())]
+            })
+            .collect();
+        assert_eq!(rows, expected);
+    }
+
     #[test]
     fn more_waits_than_handles_are_an_error_of_the_one_that_was_named() {
         for (json, path) in [(r#"{"waits":20000}"#, "waits"), (r#"{"handles":9999}"#, "handles")] {
