@@ -141,7 +141,7 @@ export declare class Limiter {
   put(name: string, component: Component, config?: string, limits?: string): number
   /** Shares the seats of ceilings with the other limiters of a pool, under a name for people. */
   join(pool: Pool, name: string): number
-  /** Leaves the pool, with all its calls: it is to decide no more. */
+  /** Leaves the pool, with all its calls: it is to decide no more. Does so after a panic as well, or its seats were lost. */
   part(): void
   /** Takes what the pool has for it. To be called when another limiter's answer says that there is news. */
   collect(): number

@@ -147,7 +147,9 @@ export class Dropped {
   /** Puts a plugin into a chain. Where it cannot be, what was there before stays. */
   #put(chain: Chain, name: string): string | undefined {
     const { component = chain.packaged, config, limits } = this.#found.get(name) ?? NOTHING;
-    const failure = chain.change((limiter) => limiter.put(name, component, config, limits));
+    // The limiter's own configuration is the row's; any other's is what its file says, which may be nothing any more.
+    const shall = config ?? (name === OWN ? undefined : '{}');
+    const failure = chain.change((limiter) => limiter.put(name, component, shall, limits));
     const failed = this.#failed.get(chain);
     if (failure === undefined) failed?.delete(name);
     else failed?.set(name, failure);

@@ -101,6 +101,20 @@ test('its settings are its file, and hold for those who wait', async () => {
   assert.deepEqual(world.backend.sessions, ['a', 'b']);
 });
 
+test('settings that are taken away are not in force any more', async () => {
+  const folder = new Folder();
+  folder.settings('budget', { config: { perMinute: 0, maxWaitMs: 600_000 } });
+  folder.drop('budget', 'budget-guard');
+  const world = await inFolder(folder, { config: limit(9) });
+  world.read('a');
+  await settled();
+  assert.deepEqual(world.backend.sessions, []);
+  folder.remove('budget.json');
+  await until(() => told(world).plugins[0]?.waiting === 0 || world.stderr.filter((line) => line.includes('budget is at work')).length === 2);
+  world.gate.advance(1);
+  await until(() => world.backend.open.length === 1);
+});
+
 test('a limiter in the folder takes the packaged one\'s place with all its calls, and gives it back', async () => {
   const folder = new Folder();
   const world = await inFolder(folder, { config: limit(1) });

@@ -159,8 +159,13 @@ pub struct Pool(runtime::SharedPool);
 impl Pool {
     /// A pool without members.
     #[napi(constructor)]
-    #[expect(clippy::new_without_default, reason = "JavaScript makes it")]
     pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl Default for Pool {
+    fn default() -> Self {
         Self(runtime::ProcessPool::shared())
     }
 }
@@ -828,10 +833,11 @@ impl Limiter {
         })
     }
 
-    /// Leaves the pool, with all its calls: it is to decide no more.
+    /// Leaves the pool, with all its calls: it is to decide no more. Does so after a panic as well, or its seats were lost.
     #[napi]
     pub fn part(&mut self) -> Result<()> {
-        self.guard(|inner| {
+        let inner = &mut self.inner;
+        catching(|| {
             inner.chain.part();
             inner.pool = None;
             Ok(())
