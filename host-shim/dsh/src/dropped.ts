@@ -17,6 +17,7 @@
  */
 import { readdirSync } from 'node:fs';
 import type * as Addon from '../../node/index.d.ts';
+import { describe } from './gate.ts';
 import type { Reporter } from './report.ts';
 import { SettingsFailure, type Settings } from './settings.ts';
 import { within } from './within.ts';
@@ -116,11 +117,16 @@ export class Dropped {
     this.#setLooked();
   }
 
+  /** Nobody is there to catch what this throws. */
   #take(): void {
-    const changes = this.#folder.takeChanges();
-    for (const change of changes) this.#apply(change);
-    if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
-    if (this.#folder.standing()?.seen ?? true) this.#setLooked();
+    try {
+      const changes = this.#folder.takeChanges();
+      for (const change of changes) this.#apply(change);
+      if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
+      if (this.#folder.standing()?.seen ?? true) this.#setLooked();
+    } catch (error) {
+      this.#say('error', `${this.#path}: ${describe(error)}; plugins stay as they are`);
+    }
   }
 
   #apply({ kind, name, component, config, limits, file, reason }: Addon.PluginChange): void {
