@@ -15,9 +15,12 @@
 //!
 //! # Change
 //!
-//! Plugins are added, replaced and removed while calls run and wait. One that is added is told of every call that is past its
-//! place, as running: it did not admit them, but it has to count them. Where one is removed, those that it kept waiting go
-//! on to the next. The host's own plugin is always there.
+//! Plugins are added, replaced and removed while calls run and wait. One that is added, or gets another place because its
+//! successor is of the other world, is told of every call that is past its place, as running: it did not admit them, but it
+//! has to count them. Where one is removed, those that it kept waiting go on to the next. The host's own plugin is always there.
+//!
+//! So a call is not known to the plugins before some place and to no others. Wherever a wait ends, those are asked that do not
+//! know the call; whoever refuses, it is over for all that do.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -131,6 +134,7 @@ impl Chain {
             let link = self.links.remove(at);
             let place = self.place_of(&link.name, world);
             self.links.insert(place, link);
+            self.adopt(place, now);
         }
         Ok(problems)
     }
@@ -147,25 +151,37 @@ impl Chain {
         let role = Role::Added(name.to_owned());
         let (config, mode) = config.unwrap_or_else(|| ("{}".into(), Mode::Strict));
         let options = Options { limits, config, mode };
-        let (mut plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        let (plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        self.links.insert(place, Link { name: name.to_owned(), plugin });
+        self.adopt(place, now);
+        Ok(problems)
+    }
+
+    /// Tells one of them of the calls past its place that it does not know.
+    fn adopt(&mut self, at: usize, now: Instant) {
+        let (before, after) = self.links.split_at_mut(at + 1);
+        let link = &mut before[at];
         let mut passed = BTreeMap::new();
-        for link in &self.links[place..] {
-            for (id, call, since) in link.plugin.calls() {
+        for (id, call, since) in after.iter().flat_map(|link| link.plugin.calls()) {
+            if link.wants(call) && link.plugin.call(id).is_none() {
                 passed.entry(id).or_insert_with(|| (call.clone(), since));
             }
         }
-        plugin.adopt(passed, now);
-        self.links.insert(place, Link { name: name.to_owned(), plugin });
-        Ok(problems)
+        link.plugin.adopt(passed, now);
     }
 
     /// Takes a plugin out. Whoever waits for it goes on to the next; requests that are open there get 503. The host's own, and
     /// a name that nobody has, are left alone.
     pub fn remove(&mut self, name: &str, now: Instant) {
         let Some(at) = self.at(name).filter(|&at| at + 1 < self.links.len()) else { return };
-        self.links[at].plugin.dissolve(now);
-        self.settle(now);
+        // Out of the chain first: nobody who comes free elsewhere is brought to it any more.
         let Link { name, mut plugin } = self.links.remove(at);
+        plugin.dissolve(now);
+        for settled in plugin.take_settled() {
+            let call = plugin.call(settled.id).cloned();
+            self.go_on(settled, call, now);
+        }
+        self.settle(now);
         self.log.extend(lines_of(&name, &mut plugin));
         self.responses.extend(plugin.take_responses());
     }
@@ -241,36 +257,37 @@ impl Chain {
     fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
         let id = self.next;
         self.next += 1;
-        let verdict = self.ask(0, id, call, now);
+        let verdict = self.ask(id, call, now);
         self.settle(now);
         Started { id, verdict }
     }
 
-    /// Asks the plugins from this one on.
-    fn ask(&mut self, from: usize, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+    /// Asks the plugins that do not know the call.
+    fn ask(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
         let last = self.links.len() - 1;
-        for at in from..last {
-            if !self.links[at].wants(&call) || (from > 0 && self.links[at].plugin.call(id).is_some()) {
+        for link in &mut self.links[..last] {
+            if !link.wants(&call) || link.plugin.call(id).is_some() {
                 continue;
             }
-            match self.links[at].plugin.start(id, call.clone(), now) {
+            match link.plugin.start(id, call.clone(), now) {
                 Verdict::Admit => {}
-                Verdict::Deny(refusal) => return self.deny(at, id, refusal, now),
+                Verdict::Deny(refusal) => return self.deny(id, refusal, now),
                 wait @ Verdict::Wait { .. } => return wait,
             }
         }
-        if from > last || !self.links[last].wants(&call) {
+        // Nobody comes to it who has not been everywhere else.
+        if !self.links[last].wants(&call) {
             return Verdict::Admit;
         }
         match self.links[last].plugin.start(id, call, now) {
-            Verdict::Deny(refusal) => self.deny(last, id, refusal, now),
+            Verdict::Deny(refusal) => self.deny(id, refusal, now),
             verdict => verdict,
         }
     }
 
-    /// One of them has refused a call: those before it are told that it does not come.
-    fn deny(&mut self, at: usize, id: CallId, refusal: Refusal, now: Instant) -> Verdict {
-        for link in &mut self.links[..at] {
+    /// One of them has refused a call: those that know it are told that it does not come.
+    fn deny(&mut self, id: CallId, refusal: Refusal, now: Instant) -> Verdict {
+        for link in self.links.iter_mut().filter(|link| link.plugin.call(id).is_some()) {
             link.plugin.finish(id, Outcome::Cancelled, now);
         }
         Verdict::Deny(refusal)
@@ -283,40 +300,42 @@ impl Chain {
             link.plugin.finish(id, outcome.clone(), now);
         }
         self.links[last].plugin.finish(id, outcome, now);
+        self.settled.retain(|settled| settled.id != id);
         self.settle(now);
     }
 
     /// Brings those whose wait ended at one plugin to the next, until nobody moves.
     fn settle(&mut self, now: Instant) {
         let last = self.links.len() - 1;
-        loop {
-            let mut quiet = true;
+        let mut quiet = false;
+        while !mem::replace(&mut quiet, true) {
             for at in 0..=last {
-                for Settled { id, result } in self.links[at].plugin.take_settled() {
+                for settled in self.links[at].plugin.take_settled() {
                     quiet = false;
-                    let result = match result {
-                        Ok(()) if at == last => Ok(()),
-                        Ok(()) => {
-                            // Whoever has been given up meanwhile is nobody's any more.
-                            let Some(call) = self.links[at].plugin.call(id).cloned() else { continue };
-                            match self.ask(at + 1, id, call, now) {
-                                Verdict::Admit => Ok(()),
-                                Verdict::Wait { .. } => continue,
-                                Verdict::Deny(refusal) => Err(refusal),
-                            }
-                        }
-                        Err(refusal) => {
-                            self.deny(at, id, refusal.clone(), now);
-                            Err(refusal)
-                        }
-                    };
-                    self.settled.push(Settled { id, result });
+                    if at == last && settled.result.is_ok() {
+                        self.settled.push(settled);
+                        continue;
+                    }
+                    let call = self.links[at].plugin.call(settled.id).cloned();
+                    self.go_on(settled, call, now);
                 }
             }
-            if quiet {
-                return;
-            }
         }
+    }
+
+    /// The wait of a call ended at one of them; none if it was given up meanwhile.
+    fn go_on(&mut self, Settled { id, result }: Settled, call: Option<RestoredCall>, now: Instant) {
+        let verdict = match (result, call) {
+            (Ok(()), Some(call)) => self.ask(id, call, now),
+            (Ok(()), None) => return,
+            (Err(refusal), _) => self.deny(id, refusal, now),
+        };
+        let result = match verdict {
+            Verdict::Admit => Ok(()),
+            Verdict::Wait { .. } => return,
+            Verdict::Deny(refusal) => Err(refusal),
+        };
+        self.settled.push(Settled { id, result });
     }
 
     /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
