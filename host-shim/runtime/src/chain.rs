@@ -19,8 +19,13 @@
 //! successor is of the other world, is told of every call that is past its place, as running: it did not admit them, but it
 //! has to count them. Where one is removed, those that it kept waiting go on to the next. The host's own plugin is always there.
 //!
-//! So a call is not known to the plugins before some place and to no others. Wherever a wait ends, those are asked that do not
-//! know the call; whoever refuses, it is over for all that do.
+//! So a call need not be known to just the plugins before some place. Wherever a wait ends, those are asked that do not know
+//! the call; whoever refuses, it is over for all that do.
+//!
+//! # Time
+//!
+//! Many waits may end at once, and the next plugin may be slow, or loop at every call. So they are brought on oldest first, and
+//! only for as long as one operation should take; the rest is due at once, and until then new calls come after it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -29,6 +34,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::clock::thread_cpu_ms;
 use crate::log::LogLine;
 use crate::plugin::Role;
 use crate::routes::{Request, RequestId, Response};
@@ -37,6 +43,9 @@ use crate::{
     Refusal, Runtime, Settled, SharedPool, StartError, Started, Status, StreamCall, ToolCall, Verdict, World,
     bound,
 };
+
+/// Milliseconds of a processor after which, in one operation, nobody more is brought on to the next plugin.
+const MOVING_MS: u64 = 10;
 
 /// Several plugins at work for the same calls. It may be sent, not shared: it lives where the calls are.
 ///
@@ -47,6 +56,10 @@ pub struct Chain {
     /// Never empty; the host's own is the last.
     links: Vec<Link>,
     next: CallId,
+    /// Those whose wait ended at one of them, and who are nowhere else yet.
+    moving: BTreeMap<CallId, Moving>,
+    /// When the rest of them is to be brought on.
+    due: Option<Instant>,
     settled: Vec<Settled>,
     /// Of plugins that have gone.
     log: Vec<LogLine>,
@@ -57,6 +70,14 @@ pub struct Chain {
 struct Link {
     name: String,
     plugin: Plugin,
+}
+
+/// What is to become of one whose wait ended.
+enum Moving {
+    /// The others are asked.
+    On(RestoredCall),
+    /// It is over for the others too.
+    Out(Refusal),
 }
 
 /// A question of one of the plugins.
@@ -86,6 +107,8 @@ impl Chain {
             runtime: runtime.clone(),
             links: vec![Link { name: name.into(), plugin }],
             next: 1,
+            moving: BTreeMap::new(),
+            due: None,
             settled: Vec::new(),
             log: Vec::new(),
             responses: Vec::new(),
@@ -177,10 +200,7 @@ impl Chain {
         // Out of the chain first: nobody who comes free elsewhere is brought to it any more.
         let Link { name, mut plugin } = self.links.remove(at);
         plugin.dissolve(now);
-        for settled in plugin.take_settled() {
-            let call = plugin.call(settled.id).cloned();
-            self.go_on(settled, call, now);
-        }
+        self.moving.extend(ended(&mut plugin));
         self.settle(now);
         self.log.extend(lines_of(&name, &mut plugin));
         self.responses.extend(plugin.take_responses());
@@ -257,7 +277,13 @@ impl Chain {
     fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
         let id = self.next;
         self.next += 1;
-        let verdict = self.ask(id, call, now);
+        let verdict = if self.moving.is_empty() {
+            self.ask(id, call, now)
+        } else {
+            // It is younger than they are.
+            self.moving.insert(id, Moving::On(call));
+            Verdict::Wait { deadline: None, seniority: id }
+        };
         self.settle(now);
         Started { id, verdict }
     }
@@ -300,42 +326,46 @@ impl Chain {
             link.plugin.finish(id, outcome.clone(), now);
         }
         self.links[last].plugin.finish(id, outcome, now);
+        self.moving.remove(&id);
         self.settled.retain(|settled| settled.id != id);
         self.settle(now);
     }
 
-    /// Brings those whose wait ended at one plugin to the next, until nobody moves.
+    /// Brings those whose wait ended at one plugin to the next, until nobody moves or it has taken long.
     fn settle(&mut self, now: Instant) {
-        let last = self.links.len() - 1;
-        let mut quiet = false;
-        while !mem::replace(&mut quiet, true) {
-            for at in 0..=last {
-                for settled in self.links[at].plugin.take_settled() {
-                    quiet = false;
-                    if at == last && settled.result.is_ok() {
-                        self.settled.push(settled);
-                        continue;
-                    }
-                    let call = self.links[at].plugin.call(settled.id).cloned();
-                    self.go_on(settled, call, now);
-                }
+        let mut began = None;
+        self.gather();
+        while let Some((id, moving)) = self.moving.pop_first() {
+            let began = *began.get_or_insert_with(thread_cpu_ms);
+            let verdict = match moving {
+                Moving::On(call) => self.ask(id, call, now),
+                Moving::Out(refusal) => self.deny(id, refusal, now),
+            };
+            match verdict {
+                Verdict::Admit => self.settled.push(Settled { id, result: Ok(()) }),
+                Verdict::Wait { .. } => {}
+                Verdict::Deny(refusal) => self.settled.push(Settled { id, result: Err(refusal) }),
+            }
+            self.gather();
+            if thread_cpu_ms() - began >= MOVING_MS {
+                break;
             }
         }
+        self.due = (!self.moving.is_empty()).then_some(now);
     }
 
-    /// The wait of a call ended at one of them; none if it was given up meanwhile.
-    fn go_on(&mut self, Settled { id, result }: Settled, call: Option<RestoredCall>, now: Instant) {
-        let verdict = match (result, call) {
-            (Ok(()), Some(call)) => self.ask(id, call, now),
-            (Ok(()), None) => return,
-            (Err(refusal), _) => self.deny(id, refusal, now),
-        };
-        let result = match verdict {
-            Verdict::Admit => Ok(()),
-            Verdict::Wait { .. } => return,
-            Verdict::Deny(refusal) => Err(refusal),
-        };
-        self.settled.push(Settled { id, result });
+    /// Takes the waits that ended. Whoever the host's own plugin admits has been everywhere.
+    fn gather(&mut self) {
+        let last = self.links.len() - 1;
+        for link in &mut self.links[..last] {
+            self.moving.extend(ended(&mut link.plugin));
+        }
+        for Settled { id, result } in self.links[last].plugin.take_settled() {
+            match result {
+                Ok(()) => self.settled.push(Settled { id, result }),
+                Err(refusal) => drop(self.moving.insert(id, Moving::Out(refusal))),
+            }
+        }
     }
 
     /// Does what is due at `now`. To be called when [`next_tick`](Self::next_tick) is reached; earlier does no harm.
@@ -348,7 +378,7 @@ impl Chain {
 
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
     pub fn next_tick(&self) -> Option<Instant> {
-        self.links.iter().filter_map(|link| link.plugin.next_tick()).min()
+        self.links.iter().filter_map(|link| link.plugin.next_tick()).chain(self.due).min()
     }
 
     /// Makes the host's own plugin a member of a pool, under a name for people; it leaves with the chain. Others share no seats,
@@ -489,6 +519,15 @@ impl Link {
             RestoredCall::Tool(call) => self.plugin.tools().contains(&call.tool),
         }
     }
+}
+
+/// The waits that ended at a plugin, of calls that go on and of those that do not.
+fn ended(plugin: &mut Plugin) -> Vec<(CallId, Moving)> {
+    let moving = |plugin: &Plugin, Settled { id, result }| match result {
+        Ok(()) => Some((id, Moving::On(plugin.call(id)?.clone()))),
+        Err(refusal) => Some((id, Moving::Out(refusal))),
+    };
+    plugin.take_settled().into_iter().filter_map(|settled| moving(plugin, settled)).collect()
 }
 
 fn lines_of(name: &str, plugin: &mut Plugin) -> impl Iterator<Item = LogLine> {

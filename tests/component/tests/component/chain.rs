@@ -385,3 +385,56 @@ fn a_successor_that_cannot_be_told_who_waits_costs_the_one_at_work_nothing() {
     let status = world.chain.plugin("hostile").expect("there").status();
     assert_eq!((status.state, status.waiting), (State::Running, 1));
 }
+
+/// A budget that lets one through, `more` that wait there, and after it a plugin that loops over every call.
+fn one_that_loops_after_one_that_holds_many(more: usize) -> (World, Vec<CallId>) {
+    let mut world = World::new(100);
+    world.budget("budget", 1);
+    world.stream("first");
+    let config = Some((r#"{"do":"loop","in":"start","maxRestarts":100}"#.to_owned(), Mode::Strict));
+    world.chain.put("hostile", hostile(), Limits::foreign(), config, world.now).expect("a plugin");
+    let waiting = (0..more).map(|n| world.stream(&format!("s{n}")).id).collect();
+    assert_eq!(world.counts("budget"), (1, more));
+    (world, waiting)
+}
+
+fn restarts(world: &World) -> u64 {
+    world.chain.plugin("hostile").expect("there").status().restarts
+}
+
+#[test]
+fn many_that_go_on_to_a_slow_one_are_brought_to_it_over_several_turns() {
+    let (mut world, waiting) = one_that_loops_after_one_that_holds_many(5);
+    world.budget("budget", 100);
+    let mut admitted = world.admitted();
+    for turn in 1.. {
+        assert!(restarts(&world) <= turn, "it loops once in a turn");
+        if admitted.len() == waiting.len() {
+            break;
+        }
+        assert!(world.chain.next_tick().is_some_and(|due| due <= world.now), "there is more to do");
+        world.chain.tick(world.now);
+        admitted.extend(world.admitted());
+    }
+    assert_eq!(admitted, waiting);
+    assert_eq!(["budget", "hostile", OWN].map(|name| world.counts(name)), [(6, 0); 3]);
+}
+
+#[test]
+fn who_comes_while_others_go_on_comes_after_them_and_who_gives_up_then_is_told_nothing() {
+    let (mut world, waiting) = one_that_loops_after_one_that_holds_many(5);
+    world.chain.remove("budget", world.now);
+    let mut admitted = world.admitted();
+    assert!(admitted.len() < 4, "{admitted:?}");
+    let late = world.stream("late");
+    assert!(is_waiting(&late));
+    world.end(waiting[4]);
+    // The one that is added is told of who is past its place, and asked about the others.
+    world.budget("budget", 100);
+    while world.chain.next_tick().is_some_and(|due| due <= world.now) {
+        world.chain.tick(world.now);
+    }
+    admitted.extend(world.admitted());
+    assert_eq!(admitted, [&waiting[..4], &[late.id]].concat());
+    assert_eq!(["budget", "hostile", OWN].map(|name| world.counts(name)), [(6, 0); 3]);
+}
