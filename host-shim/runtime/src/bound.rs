@@ -4,19 +4,22 @@
 //! told to every successor and may be quoted in an answer; so megabytes of it would break the bounds of one call, again and
 //! again. A text longer than [`MAX_TEXT_BYTES`] is replaced by its beginning and its digest: two that differ stay different.
 //! What a component says when it refuses a call is kept until somebody takes it, ten thousand times if it likes; so that is
-//! bounded as well.
+//! bounded as well. So is what it finds wrong with its configuration, which everybody who looks is told.
 
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::{Outcome, Refusal, RefusalReason, Route, StreamCall, ToolCall};
+use crate::{Outcome, Problem, Refusal, RefusalReason, Route, StreamCall, ToolCall};
 
 /// The greatest length of a text, in bytes; also of what replaces a longer one.
 pub(crate) const MAX_TEXT_BYTES: usize = 1 << 10;
 
 /// Texts of a refusal are cut after so many bytes: they quote a few of ours, each in the longest way it can be written.
 const MAX_MESSAGE_BYTES: usize = 16 << 10;
+
+/// Texts of all the problems with one configuration together; those that come after are counted.
+const MAX_PROBLEMS_BYTES: usize = 64 << 10;
 
 const MARK: &str = "…sha256:";
 
@@ -71,7 +74,26 @@ pub(crate) fn refusal(refusal: &mut Refusal) {
     }
 }
 
-fn cut(text: &mut String) {
+/// What a component finds wrong with a configuration.
+pub(crate) fn problems(problems: &mut Vec<Problem>) {
+    let mut bytes = 0;
+    for Problem { path, message } in &mut *problems {
+        text(path);
+        cut(message);
+    }
+    let fits = |problem: &&Problem| {
+        bytes += problem.path.len() + problem.message.len();
+        bytes <= MAX_PROBLEMS_BYTES
+    };
+    let (found, kept) = (problems.len(), problems.iter().take_while(fits).count());
+    if kept < found {
+        problems.truncate(kept);
+        problems
+            .push(Problem { path: String::new(), message: format!("and {} more problems", found - kept) });
+    }
+}
+
+pub(crate) fn cut(text: &mut String) {
     if text.len() > MAX_MESSAGE_BYTES {
         text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
         text.push('…');
@@ -143,6 +165,23 @@ mod tests {
             // A character of three bytes is written in eight.
             assert!(size < 8 * MAX_MESSAGE_BYTES, "{size}");
         }
+    }
+
+    #[test]
+    fn problems_are_told_as_long_as_they_fit_and_then_counted() {
+        let problem = |n: usize| Problem { path: format!("limits[{n}]"), message: "x".repeat(100) };
+        let mut few: Vec<_> = (0..100).map(problem).collect();
+        let whole = format!("{few:?}");
+        problems(&mut few);
+        assert_eq!(format!("{few:?}"), whole);
+        let mut many: Vec<_> = (0..10_000).map(problem).collect();
+        many[1].message = "\u{202e}".repeat(100_000);
+        many[2].path = "x".repeat(100_000);
+        problems(&mut many);
+        let size: usize = many.iter().map(|problem| problem.path.len() + problem.message.len()).sum();
+        assert!(size <= MAX_PROBLEMS_BYTES + 100, "{size}");
+        let rest = 10_000 - (many.len() - 1);
+        assert_eq!(many.last().map(|last| last.message.clone()), Some(format!("and {rest} more problems")));
     }
 
     #[test]

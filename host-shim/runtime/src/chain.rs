@@ -15,9 +15,17 @@
 //!
 //! # Change
 //!
-//! Plugins are added, replaced and removed while calls run and wait. One that is added is told of every call that is past its
-//! place, as running: it did not admit them, but it has to count them. Where one is removed, those that it kept waiting go
-//! on to the next. The host's own plugin is always there.
+//! Plugins are added, replaced and removed while calls run and wait. One that is added, or gets another place because its
+//! successor is of the other world, is told of every call that is past its place, as running: it did not admit them, but it
+//! has to count them. Where one is removed, those that it kept waiting go on to the next. The host's own plugin is always there.
+//!
+//! So a call need not be known to just the plugins before some place. Wherever a wait ends, those are asked that do not know
+//! the call; whoever refuses, it is over for all that do.
+//!
+//! # Time
+//!
+//! Many waits may end at once, and the next plugin may be slow, or loop at every call. So they are brought on oldest first, and
+//! only for as long as one operation should take; the rest is due at once, and until then new calls come after it.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -26,6 +34,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
+use crate::clock::thread_cpu_ms;
 use crate::log::LogLine;
 use crate::plugin::Role;
 use crate::routes::{Request, RequestId, Response};
@@ -34,6 +43,9 @@ use crate::{
     Refusal, Runtime, Settled, SharedPool, StartError, Started, Status, StreamCall, ToolCall, Verdict, World,
     bound,
 };
+
+/// Milliseconds of a processor after which, in one operation, nobody more is brought on to the next plugin.
+const MOVING_MS: u64 = 10;
 
 /// Several plugins at work for the same calls. It may be sent, not shared: it lives where the calls are.
 ///
@@ -44,6 +56,10 @@ pub struct Chain {
     /// Never empty; the host's own is the last.
     links: Vec<Link>,
     next: CallId,
+    /// Those whose wait ended at one of them, and who are nowhere else yet.
+    moving: BTreeMap<CallId, Moving>,
+    /// When the rest of them is to be brought on.
+    due: Option<Instant>,
     settled: Vec<Settled>,
     /// Of plugins that have gone.
     log: Vec<LogLine>,
@@ -54,6 +70,14 @@ pub struct Chain {
 struct Link {
     name: String,
     plugin: Plugin,
+}
+
+/// What is to become of one whose wait ended.
+enum Moving {
+    /// The others are asked.
+    On(RestoredCall),
+    /// It is over for the others too.
+    Out(Refusal),
 }
 
 /// A question of one of the plugins.
@@ -83,6 +107,8 @@ impl Chain {
             runtime: runtime.clone(),
             links: vec![Link { name: name.into(), plugin }],
             next: 1,
+            moving: BTreeMap::new(),
+            due: None,
             settled: Vec::new(),
             log: Vec::new(),
             responses: Vec::new(),
@@ -131,6 +157,7 @@ impl Chain {
             let link = self.links.remove(at);
             let place = self.place_of(&link.name, world);
             self.links.insert(place, link);
+            self.adopt(place, now);
         }
         Ok(problems)
     }
@@ -147,25 +174,34 @@ impl Chain {
         let role = Role::Added(name.to_owned());
         let (config, mode) = config.unwrap_or_else(|| ("{}".into(), Mode::Strict));
         let options = Options { limits, config, mode };
-        let (mut plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        let (plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        self.links.insert(place, Link { name: name.to_owned(), plugin });
+        self.adopt(place, now);
+        Ok(problems)
+    }
+
+    /// Tells one of them of the calls past its place that it does not know.
+    fn adopt(&mut self, at: usize, now: Instant) {
+        let (before, after) = self.links.split_at_mut(at + 1);
+        let link = &mut before[at];
         let mut passed = BTreeMap::new();
-        for link in &self.links[place..] {
-            for (id, call, since) in link.plugin.calls() {
+        for (id, call, since) in after.iter().flat_map(|link| link.plugin.calls()) {
+            if link.wants(call) && link.plugin.call(id).is_none() {
                 passed.entry(id).or_insert_with(|| (call.clone(), since));
             }
         }
-        plugin.adopt(passed, now);
-        self.links.insert(place, Link { name: name.to_owned(), plugin });
-        Ok(problems)
+        link.plugin.adopt(passed, now);
     }
 
     /// Takes a plugin out. Whoever waits for it goes on to the next; requests that are open there get 503. The host's own, and
     /// a name that nobody has, are left alone.
     pub fn remove(&mut self, name: &str, now: Instant) {
         let Some(at) = self.at(name).filter(|&at| at + 1 < self.links.len()) else { return };
-        self.links[at].plugin.dissolve(now);
-        self.settle(now);
+        // Out of the chain first: nobody who comes free elsewhere is brought to it any more.
         let Link { name, mut plugin } = self.links.remove(at);
+        plugin.dissolve(now);
+        self.moving.extend(ended(&mut plugin));
+        self.settle(now);
         self.log.extend(lines_of(&name, &mut plugin));
         self.responses.extend(plugin.take_responses());
     }
@@ -241,36 +277,43 @@ impl Chain {
     fn start(&mut self, call: RestoredCall, now: Instant) -> Started {
         let id = self.next;
         self.next += 1;
-        let verdict = self.ask(0, id, call, now);
+        let verdict = if self.moving.is_empty() {
+            self.ask(id, call, now)
+        } else {
+            // It is younger than they are.
+            self.moving.insert(id, Moving::On(call));
+            Verdict::Wait { deadline: None, seniority: id }
+        };
         self.settle(now);
         Started { id, verdict }
     }
 
-    /// Asks the plugins from this one on.
-    fn ask(&mut self, from: usize, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+    /// Asks the plugins that do not know the call.
+    fn ask(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
         let last = self.links.len() - 1;
-        for at in from..last {
-            if !self.links[at].wants(&call) || (from > 0 && self.links[at].plugin.call(id).is_some()) {
+        for link in &mut self.links[..last] {
+            if !link.wants(&call) || link.plugin.call(id).is_some() {
                 continue;
             }
-            match self.links[at].plugin.start(id, call.clone(), now) {
+            match link.plugin.start(id, call.clone(), now) {
                 Verdict::Admit => {}
-                Verdict::Deny(refusal) => return self.deny(at, id, refusal, now),
+                Verdict::Deny(refusal) => return self.deny(id, refusal, now),
                 wait @ Verdict::Wait { .. } => return wait,
             }
         }
-        if from > last || !self.links[last].wants(&call) {
+        // Nobody comes to it who has not been everywhere else.
+        if !self.links[last].wants(&call) {
             return Verdict::Admit;
         }
         match self.links[last].plugin.start(id, call, now) {
-            Verdict::Deny(refusal) => self.deny(last, id, refusal, now),
+            Verdict::Deny(refusal) => self.deny(id, refusal, now),
             verdict => verdict,
         }
     }
 
-    /// One of them has refused a call: those before it are told that it does not come.
-    fn deny(&mut self, at: usize, id: CallId, refusal: Refusal, now: Instant) -> Verdict {
-        for link in &mut self.links[..at] {
+    /// One of them has refused a call: those that know it are told that it does not come.
+    fn deny(&mut self, id: CallId, refusal: Refusal, now: Instant) -> Verdict {
+        for link in self.links.iter_mut().filter(|link| link.plugin.call(id).is_some()) {
             link.plugin.finish(id, Outcome::Cancelled, now);
         }
         Verdict::Deny(refusal)
@@ -283,38 +326,44 @@ impl Chain {
             link.plugin.finish(id, outcome.clone(), now);
         }
         self.links[last].plugin.finish(id, outcome, now);
+        self.moving.remove(&id);
+        self.settled.retain(|settled| settled.id != id);
         self.settle(now);
     }
 
-    /// Brings those whose wait ended at one plugin to the next, until nobody moves.
+    /// Brings those whose wait ended at one plugin to the next, until nobody moves or it has taken long.
     fn settle(&mut self, now: Instant) {
-        let last = self.links.len() - 1;
-        loop {
-            let mut quiet = true;
-            for at in 0..=last {
-                for Settled { id, result } in self.links[at].plugin.take_settled() {
-                    quiet = false;
-                    let result = match result {
-                        Ok(()) if at == last => Ok(()),
-                        Ok(()) => {
-                            // Whoever has been given up meanwhile is nobody's any more.
-                            let Some(call) = self.links[at].plugin.call(id).cloned() else { continue };
-                            match self.ask(at + 1, id, call, now) {
-                                Verdict::Admit => Ok(()),
-                                Verdict::Wait { .. } => continue,
-                                Verdict::Deny(refusal) => Err(refusal),
-                            }
-                        }
-                        Err(refusal) => {
-                            self.deny(at, id, refusal.clone(), now);
-                            Err(refusal)
-                        }
-                    };
-                    self.settled.push(Settled { id, result });
-                }
+        let mut began = None;
+        self.gather();
+        while let Some((id, moving)) = self.moving.pop_first() {
+            let began = *began.get_or_insert_with(thread_cpu_ms);
+            let verdict = match moving {
+                Moving::On(call) => self.ask(id, call, now),
+                Moving::Out(refusal) => self.deny(id, refusal, now),
+            };
+            match verdict {
+                Verdict::Admit => self.settled.push(Settled { id, result: Ok(()) }),
+                Verdict::Wait { .. } => {}
+                Verdict::Deny(refusal) => self.settled.push(Settled { id, result: Err(refusal) }),
             }
-            if quiet {
-                return;
+            self.gather();
+            if thread_cpu_ms() - began >= MOVING_MS {
+                break;
+            }
+        }
+        self.due = (!self.moving.is_empty()).then_some(now);
+    }
+
+    /// Takes the waits that ended. Whoever the host's own plugin admits has been everywhere.
+    fn gather(&mut self) {
+        let last = self.links.len() - 1;
+        for link in &mut self.links[..last] {
+            self.moving.extend(ended(&mut link.plugin));
+        }
+        for Settled { id, result } in self.links[last].plugin.take_settled() {
+            match result {
+                Ok(()) => self.settled.push(Settled { id, result }),
+                Err(refusal) => drop(self.moving.insert(id, Moving::Out(refusal))),
             }
         }
     }
@@ -329,7 +378,7 @@ impl Chain {
 
     /// When to call [`tick`](Self::tick). An instant that has passed means at once, after other events had their turn.
     pub fn next_tick(&self) -> Option<Instant> {
-        self.links.iter().filter_map(|link| link.plugin.next_tick()).min()
+        self.links.iter().filter_map(|link| link.plugin.next_tick()).chain(self.due).min()
     }
 
     /// Makes the host's own plugin a member of a pool, under a name for people; it leaves with the chain. Others share no seats,
@@ -470,6 +519,15 @@ impl Link {
             RestoredCall::Tool(call) => self.plugin.tools().contains(&call.tool),
         }
     }
+}
+
+/// The waits that ended at a plugin, of calls that go on and of those that do not.
+fn ended(plugin: &mut Plugin) -> Vec<(CallId, Moving)> {
+    let moving = |plugin: &Plugin, Settled { id, result }| match result {
+        Ok(()) => Some((id, Moving::On(plugin.call(id)?.clone()))),
+        Err(refusal) => Some((id, Moving::Out(refusal))),
+    };
+    plugin.take_settled().into_iter().filter_map(|settled| moving(plugin, settled)).collect()
 }
 
 fn lines_of(name: &str, plugin: &mut Plugin) -> impl Iterator<Item = LogLine> {

@@ -201,7 +201,10 @@ impl Instance {
         now: Instant,
     ) -> Result<Result<Vec<Problem>, Vec<Problem>>, Fault> {
         self.begin_for(self.call_ms.saturating_mul((json.len() as u64).div_ceil(CONFIGURE_BYTES).max(1)));
-        self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))
+        let mut answer = self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))?;
+        let (Ok(problems) | Err(problems)) = &mut answer;
+        bound::problems(problems);
+        Ok(answer)
     }
 
     pub(crate) fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Fault> {

@@ -11,7 +11,7 @@ use crate::host::State;
 use crate::log::{Level, LogLine, LogQueue};
 use crate::routes::{self, RequestId, Response};
 use crate::table::Table;
-use crate::{CallId, Instant, Refusal, Settled};
+use crate::{CallId, Instant, Refusal, Settled, bound};
 
 /// A component's lines are kept up to this many until taken.
 const MAX_LINES: usize = 1_024;
@@ -113,10 +113,11 @@ impl Outbox {
         }
     }
 
-    /// A line of the host's own. Whether there was room for it.
-    pub(crate) fn line(&mut self, level: Level, message: String) -> bool {
+    /// A line of the host's own, which may quote the component. Whether there was room for it.
+    pub(crate) fn line(&mut self, level: Level, mut message: String) -> bool {
         let has_room = self.log.len() < MAX_LINES + MAX_HOST_LINES;
         if has_room {
+            bound::cut(&mut message);
             self.log.push(LogLine { level, message });
         }
         has_room
@@ -158,5 +159,18 @@ impl Outbox {
 
     pub(crate) fn take_responses(&mut self) -> Vec<(RequestId, Response)> {
         std::mem::take(&mut self.responses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_host_s_is_short_whatever_it_quotes() {
+        let mut out = Outbox::new(1);
+        assert!(out.line(Level::Warn, "x".repeat(1 << 20)));
+        let [line] = &out.take_log()[..] else { panic!("one line") };
+        assert!(line.message.len() < 20_000, "{}", line.message.len());
     }
 }

@@ -602,7 +602,7 @@ impl Plugin {
         let before = mem::replace(&mut self.limits, limits);
         if let Err(fault) = self.take_over(fresh, now) {
             self.limits = before;
-            self.recover(fault.clone(), now);
+            self.recover_uncharged(fault.clone(), now);
             return Err(fault.into());
         }
         self.component = component;
@@ -1114,8 +1114,8 @@ impl Plugin {
         self.give_up(now);
     }
 
-    /// The same for a fault that a new configuration or a request brought about: the first attempt under the one in force is
-    /// free.
+    /// The same for a fault that a new component or configuration, or a request, brought about: the first attempt under what is
+    /// in force is free.
     fn recover_uncharged(&mut self, fault: Fault, now: Instant) {
         self.bury_failed(now);
         self.note(fault);

@@ -1,7 +1,7 @@
 //! Several plugins that all must admit: a budget of calls a minute, and after it the limiter.
 
 use component_tests::{
-    ROUTE, budget, chaos, denied, is_admitted, is_waiting, release, runtime, spawn, stream,
+    ROUTE, budget, chaos, denied, hostile, is_admitted, is_waiting, release, runtime, spawn, stream,
 };
 use gen_limit_runtime::{
     CallId, Chain, Component, Instant, Limits, Mode, Options, Outcome, Request, Started, State, StreamCall,
@@ -288,4 +288,153 @@ fn stats_tell_of_the_others_and_of_what_the_host_knows() {
     assert_eq!(stats["host"]["tenants"][0], "x");
     assert_eq!(stats["host"]["plugins"][0]["name"], "budget");
     assert_eq!(stats["host"]["plugins"][0]["live"], 1);
+}
+
+/// The limiter on a route of one seat, in a place where it is asked first, and a plugin after it that keeps everybody waiting.
+fn one_that_admits_before_one_that_waits(world: &mut World) {
+    world.put("dsh-gen-limit", release(), &limit(1));
+    world.put("hostile", hostile(), r#"{"calls":"wait"}"#);
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), ["dsh-gen-limit", "hostile", OWN]);
+}
+
+#[test]
+fn nobody_is_brought_to_one_that_is_being_removed() {
+    let mut world = World::new(0);
+    let config = limit(0).replacen('{', r#"{"maxQueued":0,"#, 1);
+    world.chain.configure(OWN, &config, Mode::Strict, world.now).expect("valid");
+    one_that_admits_before_one_that_waits(&mut world);
+    let [there, before] = ["a", "b"].map(|session| world.stream(session).id);
+    assert_eq!((world.counts("hostile"), world.counts("dsh-gen-limit")), ((0, 1), (1, 1)));
+    // The limiter refuses the one, so the first has a seat for the other.
+    world.chain.remove("hostile", world.now);
+    let mut settled: Vec<_> = world.chain.take_settled();
+    settled.sort_by_key(|settled| settled.id);
+    assert!(settled.iter().all(|settled| settled.result.is_err()), "{settled:?}");
+    assert_eq!(settled.iter().map(|settled| settled.id).collect::<Vec<_>>(), [there, before]);
+    assert_eq!((world.counts("dsh-gen-limit"), world.counts(OWN)), ((0, 0), (0, 0)));
+}
+
+#[test]
+fn who_waits_at_one_that_gets_a_later_place_is_brought_to_those_it_was_before() {
+    let mut world = World::new(9);
+    world.budget("hostile", 1);
+    world.budget("zebra", 1);
+    let [running, waiting] = ["a", "b"].map(|session| world.stream(session).id);
+    assert_eq!((world.counts("hostile"), world.counts("zebra")), ((1, 1), (1, 0)));
+    world.put("hostile", hostile(), "{}");
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), ["zebra", "hostile", OWN]);
+    assert!(world.admitted().is_empty(), "zebra has none left");
+    assert_eq!((world.counts("hostile"), world.counts("zebra")), ((2, 0), (1, 1)));
+    world.pass(MINUTE);
+    assert_eq!(world.admitted(), [waiting]);
+    for id in [running, waiting] {
+        world.end(id);
+    }
+    assert_eq!(["hostile", "zebra", OWN].map(|name| world.counts(name)), [(0, 0); 3]);
+}
+
+#[test]
+fn one_that_gets_an_earlier_place_counts_who_is_past_it_and_its_refusal_holds_for_all() {
+    let mut world = World::new(9);
+    world.budget("mole", 2);
+    world.put("hostile", hostile(), r#"{"calls":"wait"}"#);
+    let [refused, other, before] = ["a", "b", "c"].map(|session| world.stream(session).id);
+    assert_eq!((world.counts("mole"), world.counts("hostile")), ((2, 1), (0, 2)));
+    world.end(other);
+    world.put("hostile", budget(), r#"{"perMinute":0,"maxWaitMs":1}"#);
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), ["hostile", "mole", OWN]);
+    assert_eq!(world.counts("hostile"), (1, 1), "who waits at the other is past its place");
+    world.pass(10);
+    let [settled] = &world.chain.take_settled()[..] else { panic!("one wait ended") };
+    assert!(settled.id == refused && settled.result.is_err(), "{settled:?}");
+    assert_eq!(world.counts("mole"), (0, 1), "it does not run there either");
+    world.chain.finish(before, Outcome::Cancelled, world.now);
+    assert_eq!(["hostile", "mole", OWN].map(|name| world.counts(name)), [(0, 0); 3]);
+}
+
+#[test]
+fn of_who_has_been_given_up_nothing_is_told_any_more() {
+    let mut world = World::new(1);
+    let [running, waiting] = ["a", "b"].map(|session| world.stream(session).id);
+    world.end(running);
+    world.chain.finish(waiting, Outcome::Cancelled, world.now);
+    assert!(world.admitted().is_empty());
+}
+
+#[test]
+fn one_that_is_added_is_not_told_of_tools_it_does_not_pace() {
+    let mut world = World::new(9);
+    let id = world.chain.start_tool(spawn("root"), world.now).id;
+    world.stream("a");
+    world.budget("budget", 9);
+    assert_eq!(world.counts("budget"), (1, 0));
+    world.end(id);
+    assert_eq!(world.counts("budget"), (1, 0));
+}
+
+#[test]
+fn a_successor_that_cannot_be_told_who_waits_costs_the_one_at_work_nothing() {
+    let mut world = World::new(9);
+    world.put("hostile", hostile(), r#"{"calls":"wait","maxRestarts":0}"#);
+    let waiting = world.stream("a");
+    assert!(is_waiting(&waiting));
+    let config = Some((r#"{"do":"trap","in":"restore"}"#.to_owned(), Mode::Strict));
+    let refused = world.chain.put("hostile", hostile(), Limits::default(), config, world.now);
+    refused.expect_err("it traps");
+    assert!(world.admitted().is_empty(), "the one before goes on");
+    let status = world.chain.plugin("hostile").expect("there").status();
+    assert_eq!((status.state, status.waiting), (State::Running, 1));
+}
+
+/// A budget that lets one through, `more` that wait there, and after it a plugin that loops over every call.
+fn one_that_loops_after_one_that_holds_many(more: usize) -> (World, Vec<CallId>) {
+    let mut world = World::new(100);
+    world.budget("budget", 1);
+    world.stream("first");
+    let config = Some((r#"{"do":"loop","in":"start","maxRestarts":100}"#.to_owned(), Mode::Strict));
+    world.chain.put("hostile", hostile(), Limits::foreign(), config, world.now).expect("a plugin");
+    let waiting = (0..more).map(|n| world.stream(&format!("s{n}")).id).collect();
+    assert_eq!(world.counts("budget"), (1, more));
+    (world, waiting)
+}
+
+fn restarts(world: &World) -> u64 {
+    world.chain.plugin("hostile").expect("there").status().restarts
+}
+
+#[test]
+fn many_that_go_on_to_a_slow_one_are_brought_to_it_over_several_turns() {
+    let (mut world, waiting) = one_that_loops_after_one_that_holds_many(5);
+    world.budget("budget", 100);
+    let mut admitted = world.admitted();
+    for turn in 1.. {
+        assert!(restarts(&world) <= turn, "it loops once in a turn");
+        if admitted.len() == waiting.len() {
+            break;
+        }
+        assert!(world.chain.next_tick().is_some_and(|due| due <= world.now), "there is more to do");
+        world.chain.tick(world.now);
+        admitted.extend(world.admitted());
+    }
+    assert_eq!(admitted, waiting);
+    assert_eq!(["budget", "hostile", OWN].map(|name| world.counts(name)), [(6, 0); 3]);
+}
+
+#[test]
+fn who_comes_while_others_go_on_comes_after_them_and_who_gives_up_then_is_told_nothing() {
+    let (mut world, waiting) = one_that_loops_after_one_that_holds_many(5);
+    world.chain.remove("budget", world.now);
+    let mut admitted = world.admitted();
+    assert!(admitted.len() < 4, "{admitted:?}");
+    let late = world.stream("late");
+    assert!(is_waiting(&late));
+    world.end(waiting[4]);
+    // The one that is added is told of who is past its place, and asked about the others.
+    world.budget("budget", 100);
+    while world.chain.next_tick().is_some_and(|due| due <= world.now) {
+        world.chain.tick(world.now);
+    }
+    admitted.extend(world.admitted());
+    assert_eq!(admitted, [&waiting[..4], &[late.id]].concat());
+    assert_eq!(["budget", "hostile", OWN].map(|name| world.counts(name)), [(6, 0); 3]);
 }
