@@ -39,9 +39,9 @@ use crate::log::LogLine;
 use crate::plugin::Role;
 use crate::routes::{Request, RequestId, Response};
 use crate::{
-    CallId, Component, ConfigureError, Instant, Limits, MemberId, Mode, Options, Outcome, Plugin, Problem,
-    Refusal, Runtime, Settled, SharedPool, StartError, Started, Status, StreamCall, ToolCall, Verdict, World,
-    bound,
+    CallId, Component, ConfigureError, Fault, Instant, Limits, MemberId, Mode, Options, Outcome, Plugin,
+    Problem, Refusal, Runtime, Settled, SharedPool, StartError, Started, Status, StreamCall, ToolCall,
+    Verdict, World, bound,
 };
 
 /// Milliseconds of a processor after which, in one operation, nobody more is brought on to the next plugin.
@@ -157,7 +157,9 @@ impl Chain {
             let link = self.links.remove(at);
             let place = self.place_of(&link.name, world);
             self.links.insert(place, link);
-            self.adopt(place, now);
+            if let Err(fault) = self.adopt(place, now) {
+                self.links[place].plugin.recover(fault, now);
+            }
         }
         Ok(problems)
     }
@@ -176,12 +178,15 @@ impl Chain {
         let options = Options { limits, config, mode };
         let (plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
         self.links.insert(place, Link { name: name.to_owned(), plugin });
-        self.adopt(place, now);
+        if let Err(fault) = self.adopt(place, now) {
+            self.links.remove(place);
+            return Err(fault.into());
+        }
         Ok(problems)
     }
 
     /// Tells one of them of the calls past its place that it does not know.
-    fn adopt(&mut self, at: usize, now: Instant) {
+    fn adopt(&mut self, at: usize, now: Instant) -> Result<(), Fault> {
         let (before, after) = self.links.split_at_mut(at + 1);
         let link = &mut before[at];
         let mut passed = BTreeMap::new();
@@ -190,7 +195,7 @@ impl Chain {
                 passed.entry(id).or_insert_with(|| (call.clone(), since));
             }
         }
-        link.plugin.adopt(passed, now);
+        link.plugin.adopt(passed, now)
     }
 
     /// Takes a plugin out. Whoever waits for it goes on to the next; requests that are open there get 503. The host's own, and

@@ -779,15 +779,23 @@ impl Plugin {
     }
 
     /// Takes over calls that run, which were decided without it.
-    pub(crate) fn adopt(&mut self, calls: BTreeMap<CallId, (RestoredCall, Instant)>, now: Instant) {
+    ///
+    /// # Errors
+    ///
+    /// If it fails over them; then it has to be recovered or dropped.
+    pub(crate) fn adopt(
+        &mut self,
+        calls: BTreeMap<CallId, (RestoredCall, Instant)>,
+        now: Instant,
+    ) -> Result<(), Fault> {
         self.prepare(now);
         if calls.is_empty() {
-            return;
+            return Ok(());
         }
         for (id, (call, since)) in calls {
             self.table.admit(id, call, since);
         }
-        self.reseat(now);
+        self.try_reseat(now)
     }
 
     /// Lets everybody who waits proceed and answers what is open; nothing is brought to it any more.
@@ -1091,7 +1099,7 @@ impl Plugin {
 /// Faults.
 impl Plugin {
     /// Buries the instance that hit a fault and brings another to work, or gives up.
-    fn recover(&mut self, fault: Fault, now: Instant) {
+    pub(crate) fn recover(&mut self, fault: Fault, now: Instant) {
         self.bury_failed(now);
         self.note(fault);
         self.try_successors(now);
@@ -1196,16 +1204,18 @@ impl Plugin {
 
     /// The same, for a change to the table that the component is best told of as a whole.
     fn reseat(&mut self, now: Instant) {
-        if matches!(self.work, Work::Failed { .. }) {
-            return;
+        if let Err(fault) = self.try_reseat(now) {
+            self.recover(fault, now);
         }
-        let fresh = Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, &self.config, now);
-        let result = match fresh {
+    }
+
+    fn try_reseat(&mut self, now: Instant) -> Result<(), Fault> {
+        if matches!(self.work, Work::Failed { .. }) {
+            return Ok(());
+        }
+        match Fresh::new(&self.runtime, &self.role, &self.component, &self.limits, &self.config, now) {
             Ok(fresh) => self.take_over(fresh, now),
             Err(error) => Err(Fault::Trap(error.to_string())),
-        };
-        if let Err(fault) = result {
-            self.recover(fault, now);
         }
     }
 

@@ -438,3 +438,15 @@ fn who_comes_while_others_go_on_comes_after_them_and_who_gives_up_then_is_told_n
     assert_eq!(admitted, [&waiting[..4], &[late.id]].concat());
     assert_eq!(["budget", "hostile", OWN].map(|name| world.counts(name)), [(6, 0); 3]);
 }
+
+#[test]
+fn one_that_fails_over_those_it_is_told_of_is_not_put_to_work() {
+    let mut world = World::new(9);
+    let running = world.stream("a").id;
+    let config = Some((r#"{"do":"trap","in":"restore"}"#.to_owned(), Mode::Strict));
+    let put = world.chain.put("hostile", hostile(), Limits::foreign(), config, world.now);
+    put.expect_err("it traps");
+    assert_eq!(world.chain.names().collect::<Vec<_>>(), [OWN]);
+    world.end(running);
+    assert_eq!(world.counts(OWN), (0, 0));
+}
