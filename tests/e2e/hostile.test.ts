@@ -13,7 +13,7 @@ import { mkdir, readFile, rename, truncate, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 
-import { type Dsh, limit, MODEL, PACKAGE, PROBE, PROVIDER } from './dsh.ts';
+import { type Dsh, limit, MODEL, NAME, PACKAGE, PROBE, PROVIDER, ROW } from './dsh.ts';
 import type { Script } from './model-server.ts';
 import { built, Plugins, saidOf, told } from './plugins.ts';
 import { inWorld, type World } from './scenario.ts';
@@ -22,6 +22,8 @@ import { inWorld, type World } from './scenario.ts';
 const MOST_MS = 150;
 
 const MAX = 2;
+/** Other rows of ours. */
+const ROWS = ['second', 'third'];
 const CALLERS = 4;
 /** So many calls have to end while a plugin misbehaves. */
 const CALLS = 6;
@@ -127,8 +129,10 @@ const script: Script = () => ({ text: 'done', holdMs: 30 });
 async function amidCalls(t: TestContext, run: (world: World, dsh: Dsh, traffic: Traffic, plugins: Plugins, during: (what: string) => Promise<void>) => Promise<void>): Promise<void> {
   await inWorld({ script, config: limit(MAX), packages: [PACKAGE, PROBE] }, async (world) => {
     const { server, home } = world;
+    // Rows without calls have their chains too.
+    await home.patch([{ id: ROW, config: limit(MAX) }, { insert: ROWS.map((id) => ({ id, name: NAME, config: { ...limit(MAX), tenant: { session: id } } })) }]);
     const dsh = await world.web();
-    await dsh.until('the limiter', () => /gen-limit: \S+, component/.test(dsh.stderr));
+    await dsh.until('the limiters', () => [/gen-limit: \d\S+, component/, ...ROWS.map((id) => new RegExp(`tenant ${id}: .* component`))].every((words) => words.test(dsh.stderr)));
     const traffic = new Traffic(dsh);
     // What a start leaves to be done and to be compiled is done.
     await traffic.more(20);
