@@ -67,7 +67,7 @@ describe('a fan-out goes on, within its limit and to its end', { concurrency: 2 
       await plugins.settings('budget-guard', GENEROUS);
       await saidOf(dsh, GUARD, () => plugins.drop('budget-guard', built('budget-guard')));
       const [guard] = (await told(dsh)).host.plugins ?? [];
-      assert.deepEqual([guard?.name, guard?.state, guard?.live], ['budget-guard', 'running', 2], 'it is told who runs');
+      assert.deepEqual([guard?.name, guard?.state, guard?.live, guard?.waiting], ['budget-guard', 'running', 2, 0], 'it is told who runs');
       assert.deepEqual(await occupancy(), [2]);
       await next();
 

@@ -15,8 +15,8 @@
 //!
 //! # Change
 //!
-//! Plugins are added, replaced and removed while calls run and wait. One that is added is told of every call that is past its
-//! place, as running: it did not admit them, but it has to count them. Where one is removed, those that it kept waiting go
+//! Plugins are added, replaced and removed while calls run and wait. One that is added is told of every call of its kind that is past
+//! its place, as running: it did not admit them, but it has to count them. Where one is removed, those that it kept waiting go
 //! on to the next. The host's own plugin is always there.
 
 use std::collections::BTreeMap;
@@ -147,15 +147,16 @@ impl Chain {
         let role = Role::Added(name.to_owned());
         let (config, mode) = config.unwrap_or_else(|| ("{}".into(), Mode::Strict));
         let options = Options { limits, config, mode };
-        let (mut plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        let (plugin, problems) = Plugin::with_role(&self.runtime, role, component, options, now)?;
+        let mut link = Link { name: name.to_owned(), plugin };
         let mut passed = BTreeMap::new();
-        for link in &self.links[place..] {
-            for (id, call, since) in link.plugin.calls() {
+        for later in &self.links[place..] {
+            for (id, call, since) in later.plugin.calls().filter(|(_, call, _)| link.wants(call)) {
                 passed.entry(id).or_insert_with(|| (call.clone(), since));
             }
         }
-        plugin.adopt(passed, now);
-        self.links.insert(place, Link { name: name.to_owned(), plugin });
+        link.plugin.adopt(passed, now);
+        self.links.insert(place, link);
         Ok(problems)
     }
 
