@@ -217,6 +217,7 @@ test('what is no plugin is refused with what it is, and nobody waits for it', (t
       await traffic.more(CALLERS);
       await during(name);
       await plugins.remove(name);
+      while (((await told(dsh)).host.refused ?? []).length > 0) await traffic.more(1);
     }
     assert.deepEqual([...new Set(traffic.ends)], ['stop']);
   }));
