@@ -4,7 +4,7 @@ import { mkdir, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 
-import { type Dsh, limit, NAME, type Patch } from './dsh.ts';
+import { type Dsh, limit, MODEL, NAME, PACKAGE, type Patch, PROBE, PROVIDER } from './dsh.ts';
 import type { Arrival, ModelServer, Reply } from './model-server.ts';
 import { Holds, inWorld, type World } from './scenario.ts';
 import { gate, spawn, type Gate } from './scripts.ts';
@@ -12,11 +12,16 @@ import { gate, spawn, type Gate } from './scripts.ts';
 const CHILDREN = 6;
 
 /** The rows of a preset whose agents can delegate, with a limit of its own. */
-function preset(max: number): Patch[] {
+function preset(max: number, config: Patch = limit(max)): Patch[] {
   return [
     { id: 'tool-subagent', name: '@deepseek-ai/dsh-tool-subagent', config: { provider: 'spawn', toolName: 'subagent' } },
-    { id: 'gen-limit', name: NAME, config: limit(max) },
+    { id: 'gen-limit', name: NAME, config },
   ];
+}
+
+/** Tags of the children of a session that has split its work. */
+function childrenOf(name: string): string[] {
+  return Array.from({ length: CHILDREN }, (_, n) => `${name}${n}`);
 }
 
 /** A session's family: tags of its children begin with its own. */
@@ -48,6 +53,7 @@ interface Stats {
   readonly entries: ReadonlyArray<{ readonly active: number }>;
   readonly scopes: ReadonlyArray<{ readonly max: number; readonly occupancy: number }>;
   readonly totals: Readonly<Record<'submitted' | 'live' | 'waiting', number>>;
+  readonly waitersTotal: number;
   readonly host: { readonly tenants?: ReadonlyArray<{ readonly name: string; readonly path: string }> };
 }
 
@@ -88,7 +94,7 @@ describe('tenants', { concurrency: 2 }, () => {
       assert.deepEqual((await stats(dsh)).host.tenants?.map(({ name }) => name).toSorted(), ['one', 'two']);
       full.open();
 
-      const all = Object.keys(families).flatMap((name) => Array.from({ length: CHILDREN }, (_, n) => `${name}${n}`));
+      const all = Object.keys(families).flatMap(childrenOf);
       await server.until('all children', () => server.idle && [...all, 'A', 'B', 'C'].every((session) => server.completed(session)));
       await world.home.traced('the end of all calls', () => world.home.live().length === 0);
       assert.deepEqual(Object.fromEntries(peak), { A: 1, B: 2, C: 3 }, server.describe());
@@ -125,6 +131,62 @@ describe('tenants', { concurrency: 2 }, () => {
       await server.until('the other line to go on', () => server.chatting.join() === 'A,B,Y');
       for (const session of ['A', 'B', 'Y']) holds.release(session);
       await server.until('the end', () => server.idle);
+    });
+  });
+
+  test('two presets stay below a ceiling together, whatever each of them may have, and both come through', () => {
+    const full = gate();
+    const presets = { one: preset(2), two: preset(3) };
+    const config = { ceilings: [{ provider: PROVIDER, model: '*', max: 3 }] };
+    return inWorld({ script: fanOuts(full), presets, config }, async (world) => {
+      const { server } = world;
+      const peak = peaks(server);
+      const dsh = await begun({ web: () => world.web() });
+      const families = { A: 'one', B: 'two' };
+      await Promise.all(Object.entries(families).map(async ([name, preset]) => dsh.prompt(`[s:${name}] split this up`, await dsh.open({ preset }))));
+      await server.until('all seats to be taken', () => server.chatting.filter((session) => session.length > 1).length === 3);
+      full.open();
+      const all = Object.keys(families).flatMap((name) => [name, ...childrenOf(name)]);
+      await server.until('all children', () => server.idle && all.every((session) => server.completed(session)));
+      await world.home.traced('the end of all calls', () => world.home.live().length === 0);
+      assert.equal(server.peakSessions, 3, server.describe());
+      assert.ok((peak.get('A') ?? 0) <= 2 && (peak.get('B') ?? 0) <= 3, JSON.stringify([...peak]));
+      for (const preset of Object.values(families)) {
+        const { scopes, totals } = await stats(dsh, `/api/dsh-gen-limit/t/${preset}`);
+        assert.deepEqual([totals.live, totals.waiting, ...scopes.map(({ occupancy }) => occupancy)], [0, 0, ...scopes.map(() => 0)], preset);
+      }
+    });
+  });
+
+  test('ten thousand who wait in one preset change nothing in the other', () => {
+    const full = gate();
+    const many = 10_000;
+    const crowded = { limits: [{ provider: PROVIDER, model: MODEL, max: 1, countBy: 'stream' }], maxQueued: 2 * many };
+    const presets = { one: preset(1, crowded), two: preset(2) };
+    return inWorld({ script: fanOuts(full), presets, config: limit(3), packages: [PACKAGE, PROBE] }, async (world) => {
+      const { server } = world;
+      const peak = peaks(server);
+      const dsh = await begun({ web: () => world.web() });
+      const one = await dsh.open({ preset: 'one' });
+      // The first of its calls brings the preset's row; its child has the only seat then.
+      await dsh.prompt('[s:A] split this up', one);
+      await server.until('a child of the first', () => server.chatting.some((session) => session.length > 1));
+      await dsh.probe('crowd', { provider: PROVIDER, model: MODEL, session: one, text: '[s:A-crowd] work', calls: many });
+      const first = await stats(dsh, '/api/dsh-gen-limit/t/one');
+      assert.ok(first.waitersTotal >= many, `${first.waitersTotal} wait`);
+
+      await dsh.prompt('[s:B] split this up', await dsh.open({ preset: 'two' }));
+      const working = (name: string): number => server.chatting.filter((session) => session.length > 1 && session.startsWith(name)).length;
+      await server.until('the seats of the second', () => working('B') === 2);
+      assert.equal(working('A'), 1);
+      full.open();
+      await server.until('the second to come through', () => ['B', ...childrenOf('B')].every((session) => server.completed(session)));
+      assert.equal(peak.get('B'), 2, server.describe());
+      assert.ok((await stats(dsh, '/api/dsh-gen-limit/t/one')).waitersTotal > many / 2, 'most of them still wait');
+      assert.ok(await dsh.probe<number>('disperse', {}) > many / 2);
+      await server.until('the first to come through', () => ['A', ...childrenOf('A')].every((session) => server.completed(session)));
+      await server.until('the end', () => server.idle);
+      assert.equal(peak.get('A'), 1, 'its own limit held as well');
     });
   });
 });

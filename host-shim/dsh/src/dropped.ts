@@ -5,6 +5,9 @@
  * chain: one instance for every tenant. What is wrong with a file is said once, with what is wrong with it in a chain: one that is
  * whole may still refuse its configuration.
  *
+ * A component may take as long over its start as it may over any call, in each chain anew. So other events have their turn between
+ * two chains as soon as that takes time.
+ *
  * # At a start
  *
  * What lies in the folder when the harness starts has a say in the first call: calls wait for it, but for no longer than they wait
@@ -27,6 +30,12 @@ export const OWN = 'gen-limit';
 
 /** How long a start waits for what lies in the folder, in milliseconds. */
 const PATIENCE_MS = 3_000;
+
+/** So long chains are changed one after the other, in milliseconds, before other events have their turn. */
+const SLICE_MS = 15;
+
+/** What can be interrupted for others. */
+type Step = Generator<undefined, void>;
 
 /** A plugin as the folder has it. */
 interface Found {
@@ -64,6 +73,8 @@ export class Dropped {
   /** Settles when the folder has been looked at. */
   readonly #looked: Promise<void>;
   #setLooked: () => void = () => undefined;
+  /** What is to be done still, in this order. */
+  #work: Step[] = [];
 
   constructor(addon: typeof Addon, path: string, say: Reporter) {
     this.#path = path;
@@ -114,22 +125,40 @@ export class Dropped {
 
   stop(): void {
     this.#folder.close();
+    this.#work = [];
     this.#setLooked();
   }
 
-  /** Nobody is there to catch what this throws. */
   #take(): void {
-    try {
-      const changes = this.#folder.takeChanges();
-      for (const change of changes) this.#apply(change);
-      if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
-      if (this.#folder.standing()?.seen ?? true) this.#setLooked();
-    } catch (error) {
-      this.#say('error', `${this.#path}: ${describe(error)}; plugins stay as they are`);
+    this.#work.push(this.#apply());
+    if (this.#work.length === 1) this.#go();
+  }
+
+  /** Goes on with what is to be done until others are to have their turn. Nobody is there to catch what this throws. */
+  #go(): void {
+    const end = performance.now() + SLICE_MS;
+    for (let work = this.#work[0]; work !== undefined; work = this.#work[0]) {
+      try {
+        if (work.next().done === true) this.#work.shift();
+      } catch (error) {
+        this.#work.shift();
+        this.#say('error', `${this.#path}: ${describe(error)}; plugins stay as they are`);
+      }
+      if (performance.now() < end || this.#work.length === 0) continue;
+      setImmediate(() => this.#go());
+      return;
     }
   }
 
-  #apply({ kind, name, component, config, limits, file, reason }: Addon.PluginChange): void {
+  /** Does what has changed, a chain at a time. */
+  *#apply(): Step {
+    const changes = this.#folder.takeChanges();
+    for (const change of changes) yield* this.#change(change);
+    if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
+    if (this.#folder.standing()?.seen ?? true) this.#setLooked();
+  }
+
+  *#change({ kind, name, component, config, limits, file, reason }: Addon.PluginChange): Step {
     if (kind === 'refused') {
       this.#refused.set(name, { file: file ?? name, reason: reason ?? '' });
       this.#say('error', `${this.#path}: ${reason}`);
@@ -138,15 +167,25 @@ export class Dropped {
     this.#refused.delete(name);
     if (kind === 'removed') {
       if (!this.#found.delete(name)) return;
-      for (const chain of this.#failed.keys()) this.#remove(chain, name);
+      yield* this.#inEach((chain) => this.#remove(chain, name));
       this.#say('info', name === OWN ? `${name}.wasm is gone, the packaged component is back` : `the plugin ${name} is gone`, true);
       return;
     }
     this.#found.set(name, { component, config, limits });
-    const failures = [...this.#failed.keys()].map((chain) => this.#put(chain, name));
-    if (failures.every((failure) => failure === undefined)) {
+    let everywhere = true;
+    yield* this.#inEach((chain) => (everywhere = this.#put(chain, name) === undefined && everywhere));
+    if (everywhere) {
       const what = component === undefined ? 'other limits' : `component ${component.sha256.slice(0, 12)}`;
       this.#say('info', `the plugin ${name} is at work: ${what}`, true);
+    }
+  }
+
+  /** The chains that are there now; one that comes meanwhile gets what has been found when it joins. */
+  *#inEach(change: (chain: Chain) => unknown): Step {
+    for (const chain of [...this.#failed.keys()]) {
+      if (!this.#failed.has(chain)) continue;
+      change(chain);
+      yield;
     }
   }
 

@@ -29,12 +29,15 @@ const WORD = /(?:(?<![\p{L}\p{N}])(['"`])(?:(?!\1).|\1(?=[\p{L}\p{N}]))*(?:\1|$)
 /** The address of a server at the end of a word, with whatever it is asked and whoever asks. */
 const ADDRESS = /\b((?:http|ws)s?:\/\/)(?:[^@/?#\\]*@)?((?:[\p{L}\p{N}._-]+|\[[\da-f:.]+\])(?::\d+)?)(?:[/?#\\][^@]*|[^@/?#\\\p{L}\p{N}]*)$/iu;
 
+/** An interface, or some of a package's, as a contract names it: what a plugin that is refused wants or is offered. */
+const INTERFACE = /^[`'"(]?[a-z][a-z\d-]*:[a-z][a-z\d-]*\/(?:\{[a-z\d-]+,?|[a-z\d-]+@\d+(?:\.\d+)+)[`'"),.;:]*$/u;
+
 /** An error for whoever asks over HTTP: one line, not long, no path of a file, and of an address only whose it is. */
 export function inWords(error: unknown): string {
   const line = describe(error);
   const read = line.length > MAX_READ ? line.slice(0, MAX_READ).replace(/\S*$/u, '…') : line;
   const words = read.replace(WORD, (word) => {
-    if (!/[/\\]/u.test(word)) return word;
+    if (!/[/\\]/u.test(word) || INTERFACE.test(word)) return word;
     const [, scheme, host] = ADDRESS.exec(word) ?? [];
     return host === undefined ? '…' : `${scheme}${host}`;
   });

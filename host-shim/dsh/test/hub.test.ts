@@ -567,4 +567,90 @@ suite('ceilings', () => {
     assert.deepEqual(second(), limit(5, { ceilings: own }));
     assert.deepEqual(third(), { ...tenant({ session: 'a' }), ceilings: own });
   });
+
+  /** Sessions of the host's row and of the preset `one`, each with a call that wants to start. */
+  const both = async (world: Tenancy, calls: number): Promise<void> => {
+    for (let n = 0; n < calls; n += 1) {
+      world.read(`host ${n}`);
+      world.call(await world.member({ preset: 'one' }));
+      await settled();
+    }
+  };
+  /** Whose a session is. */
+  const ownerOf = (session?: string): string => (session?.startsWith('host') ? 'host' : 'one');
+  const ceiling = (max: number): Record<string, unknown> => limit(9, { ceilings: [{ provider: 'box', model: '*', max }] });
+  /** The call that runs longest ends. */
+  const end = async (world: Tenancy, of?: string): Promise<void> => {
+    const oldest = world.backend.open.find(({ session }) => of === undefined || ownerOf(session) === of);
+    (oldest ?? assert.fail('nobody generates')).end();
+    await settled();
+  };
+
+  test('two rows hold no more than a ceiling together, take turns, and all come through', async () => {
+    const world = await Tenancy.with({ one: limit(9) }, { config: ceiling(2) });
+    await both(world, 4);
+    for (let left = 8; left > 0; left -= 1) {
+      assert.equal(world.backend.open.length, Math.min(2, left));
+      await end(world);
+    }
+    assert.equal(world.backend.peakSessions, 2);
+    assert.deepEqual(world.let.map(ownerOf), ['host', 'one', 'host', 'one', 'host', 'one', 'host', 'one']);
+    assert.deepEqual(await world.live('', 'one'), { '': 0, one: 0 });
+  });
+
+  test('a row has the seats of a ceiling that nobody else wants, and each keeps its own limit', async () => {
+    const world = await Tenancy.with({ one: limit(2) }, { config: ceiling(4) });
+    for (const session of ['host 0', 'host 1', 'host 2']) world.read(session);
+    for (let n = 0; n < 4; n += 1) world.call(await world.member({ preset: 'one' }));
+    await settled();
+    assert.deepEqual(await world.live('', 'one'), { '': 3, one: 1 });
+    for (const live of [2, 1]) {
+      await end(world, 'host');
+      assert.deepEqual(await world.live('', 'one'), { '': live, one: 2 });
+    }
+    assert.equal(world.backend.peakSessions, 4);
+  });
+
+  test('a row that goes frees the seats that it held of a ceiling', async () => {
+    const world = await Tenancy.with({}, { config: ceiling(2) });
+    const parent = await world.member();
+    const second = await world.row('second', tenant({ session: parent.agent.id }));
+    world.call(parent);
+    world.read('host 0');
+    world.read('host 1');
+    await settled();
+    assert.deepEqual(await world.live('', 'second'), { '': 1, second: 1 });
+    await world.ctx.loader.update('second', { disabled: true } as never);
+    await until(() => second.gate.standing.state === 'stopped');
+    assert.deepEqual(await world.live(''), { '': 2 });
+    assert.equal(world.backend.open.length, 3, 'what runs goes on, and is nobody\'s any more');
+  });
+
+  test('a ceiling is raised, lowered, removed and set again while calls run and wait', async () => {
+    const world = await Tenancy.with({ one: limit(9) }, { config: ceiling(1) });
+    await both(world, 4);
+    const running = async (): Promise<number> => Object.values(await world.live('', 'one')).reduce((sum, live) => sum + live);
+    assert.equal(await running(), 1);
+    await world.edit(ceiling(4));
+    assert.equal(await running(), 4);
+    await world.edit(ceiling(2));
+    assert.equal(await running(), 4, 'who runs is not stopped');
+    await end(world);
+    await end(world);
+    assert.equal(await running(), 2, 'and nobody follows before there is room');
+    await end(world);
+    assert.equal(await running(), 2);
+    await world.edit(limit(9));
+    assert.equal(await running(), 5, 'all that are left');
+    await world.edit(ceiling(1));
+    world.read('host 9');
+    await settled();
+    for (let left = 5; left > 1; left -= 1) {
+      assert.equal(await running(), left);
+      await end(world);
+    }
+    assert.ok(!world.let.includes('host 9'));
+    await end(world);
+    assert.ok(world.let.includes('host 9'));
+  });
 });

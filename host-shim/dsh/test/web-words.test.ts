@@ -25,6 +25,15 @@ describe('errors in words', () => {
     });
   });
 
+  test('what a plugin wants and is offered is told', () => {
+    check({
+      'wants `wasi:cli/stdin@0.2.0` from its host; this host lends dsh:plugin/{log, models} and nothing else':
+        'wants `wasi:cli/stdin@0.2.0` from its host; this host lends dsh:plugin/{log, models} and nothing else',
+      'speaks dsh:plugin/settings@0.9.0, this host speaks 0.1.0': 'speaks dsh:plugin/settings@0.9.0, this host speaks 0.1.0',
+      'file:home/me@0.1.0/x file:home/me a:b/c@1': '… … …',
+    });
+  });
+
   test('of an address it is told whose it is, not what for nor by whom', () => {
     check({
       'https://user:pw@host/v1/models?key=sk-123': 'https://host',

@@ -11,8 +11,8 @@
 //! everybody through and keeps counting, `closed` refuses new calls and those who wait. Attempts follow with a growing pause.
 //!
 //! An attempt that took long is not followed by another at once: whoever loops wherever it is called would block the thread as
-//! often as it may be tried. The next operation makes the next one; until then `onFailure` decides for who comes, and who waits
-//! goes on waiting.
+//! often as it may be tried, and an operation is followed by another before anything else gets to run. The next one is made when
+//! the thread has had time for others; until then `onFailure` decides for who comes, and who waits goes on waiting.
 //!
 //! # Configurations
 //!
@@ -88,6 +88,10 @@ const REST_FACTOR: u64 = 9;
 
 /// A call is asked about so often.
 const ATTEMPTS: u32 = 2;
+
+/// After an attempt that took long the next one follows so many times as long after the operation had begun; the fault before the
+/// attempt has taken about as long as the attempt.
+const GIVE_WAY_FACTOR: u64 = 4;
 
 const ABSENT: &str = "the component has failed and is not back yet";
 
@@ -875,7 +879,7 @@ impl Plugin {
         self.end_overdue_requests(now);
         match self.work {
             Work::Failed { retry_at, given_up: true } if retry_at <= now => self.retry(now),
-            Work::Failed { given_up: false, .. } => self.try_successors(now),
+            Work::Failed { retry_at, given_up: false } if retry_at <= now => self.try_successors(now),
             Work::Failed { .. } | Work::Running { .. } => {}
         }
         if self.share.as_ref().is_some_and(Share::is_owing) {
@@ -1105,8 +1109,8 @@ impl Plugin {
         self.try_successors(now);
     }
 
-    /// Tries to bring a successor to work as often as it may be tried. After an attempt that took long the next one comes with
-    /// the next operation: others are to have their turn, and meanwhile `onFailure` decides for who comes, not for who waits.
+    /// Tries to bring a successor to work as often as it may be tried. After an attempt that took long others are to have their
+    /// turn before the next, and meanwhile `onFailure` decides for who comes, not for who waits.
     fn try_successors(&mut self, now: Instant) {
         while self.faults.begin_attempt(now, self.config.max_restarts) {
             let began = thread_cpu_ms();
@@ -1114,8 +1118,10 @@ impl Plugin {
                 Ok(()) => return self.say_replaced(),
                 Err(fault) => self.note(fault),
             }
-            if thread_cpu_ms() - began >= self.limits.call_ms / 2 {
-                self.work = Work::Failed { retry_at: now, given_up: false };
+            let took = thread_cpu_ms() - began;
+            if took >= self.limits.call_ms / 2 {
+                let retry_at = now.saturating_add(took.saturating_mul(GIVE_WAY_FACTOR));
+                self.work = Work::Failed { retry_at, given_up: false };
                 return;
             }
         }

@@ -271,6 +271,34 @@ fn a_component_that_loops_wherever_it_is_called_gives_way_between_two_loops() {
 }
 
 #[test]
+fn after_an_attempt_that_took_long_the_next_operations_cost_nothing() {
+    let mut host = foreign(r#"{"do":"loop","in":"*","after":6,"maxRestarts":9}"#);
+    let mut burnt = 0.0;
+    for n in 0.. {
+        assert!(n < 50, "it never loops while it is tried");
+        let before = cpu_ms();
+        host.stream("a");
+        burnt = cpu_ms() - before;
+        if host.plugin.status().state != State::Running {
+            break;
+        }
+    }
+    assert!(burnt >= 20.0, "{burnt} ms");
+    let due = host.plugin.next_tick().expect("it is tried again");
+    assert!(due > host.now, "others have their turn first");
+    let before = cpu_ms();
+    for _ in 0..20 {
+        assert!(is_admitted(&host.stream("b")), "onFailure: open");
+        host.plugin.tick(host.now);
+    }
+    assert!(cpu_ms() - before <= 10.0, "nothing is tried");
+    host.now = due;
+    let before = cpu_ms();
+    host.plugin.tick(host.now);
+    assert!(cpu_ms() - before >= 20.0 || host.plugin.status().state == State::Running, "it is tried again");
+}
+
+#[test]
 fn what_loops_while_it_starts_is_refused_within_50_ms() {
     for place in ["configure", "demand", "tools", "paths"] {
         let mut burnt = Vec::new();
