@@ -66,8 +66,6 @@ export class Dropped {
   readonly #say: Reporter;
   readonly #folder: Addon.PluginFolder;
   readonly #found = new Map<string, Found>();
-  /** By plugin, or by file if it has no plugin's name. */
-  readonly #refused = new Map<string, Refused>();
   /** What is wrong with a plugin in a chain. */
   readonly #failed = new Map<Chain, Map<string, string>>();
   /** Settles when the folder has been looked at. */
@@ -108,7 +106,8 @@ export class Dropped {
   /** What is wrong with the files, and with what was made of them in a chain. */
   refused(chain: Chain): Refused[] {
     const failed = [...(this.#failed.get(chain) ?? [])].map(([name, reason]) => ({ file: `${name}.wasm`, reason }));
-    return [...this.#refused.values(), ...failed];
+    const refused = this.#folder.entries().flatMap(({ file, state, reason = '' }) => (state === 'refused' ? [{ file, reason }] : []));
+    return [...refused, ...failed];
   }
 
   /** The settings of a plugin, which is its file. */
@@ -158,13 +157,11 @@ export class Dropped {
     if (this.#folder.standing()?.seen ?? true) this.#setLooked();
   }
 
-  *#change({ kind, name, component, config, limits, file, reason }: Addon.PluginChange): Step {
+  *#change({ kind, name, component, config, limits, reason }: Addon.PluginChange): Step {
     if (kind === 'refused') {
-      this.#refused.set(name, { file: file ?? name, reason: reason ?? '' });
       this.#say('error', `${this.#path}: ${reason}`);
       return;
     }
-    this.#refused.delete(name);
     if (kind === 'removed') {
       if (!this.#found.delete(name)) return;
       yield* this.#inEach((chain) => this.#remove(chain, name));
