@@ -234,8 +234,8 @@ export interface PluginFile {
 /** A folder of plugins, watched until it is closed or collected. It keeps no process alive. */
 export declare class PluginFolder {
   /**
-   * Watches a folder, which need not exist yet. `onChange` is called whenever `takeChanges()` has something new, and possibly
-   * once more after `close()`. Throws `GEN_LIMIT_START` if the process can have no more threads.
+   * Watches a folder, which need not exist yet. `onChange` is called whenever `takeChanges()` has something new or `standing()`
+   * is another, and possibly once more after `close()`. Throws `GEN_LIMIT_START` if the process can have no more threads.
    */
   constructor(path: string, onChange: () => void, options?: PluginFolderOptions)
   /** What is different from what was taken before, in the order in which it is to be applied. Nothing after `close()`. */
@@ -266,7 +266,7 @@ export interface PluginFolderOptions {
 export interface PluginFolderStanding {
   /** Where it is. */
   path: string
-  /** Whether it has been looked at yet. */
+  /** Whether all that lay there at first has been looked at: it is at work, or refused. */
   seen: boolean
   /** Whether it exists. */
   exists: boolean

@@ -57,6 +57,8 @@ export interface Chain {
   change(operation: (limiter: Addon.Limiter) => number): string | undefined;
   /** The packaged component. */
   readonly packaged: Addon.Component;
+  /** Its limiter's own component is another one. */
+  replaced(): void;
   /** Its plugins have changed, or what is wrong with the files. */
   changed(): void;
 }
@@ -68,7 +70,9 @@ export class Dropped {
   readonly #found = new Map<string, Found>();
   /** What is wrong with a plugin in a chain. */
   readonly #failed = new Map<Chain, Map<string, string>>();
-  /** Settles when the folder has been looked at. */
+  /** What is wrong with the folder. */
+  #trouble: string | undefined;
+  /** Settles when all that lay in the folder has been looked at. */
   readonly #looked: Promise<void>;
   #setLooked: () => void = () => undefined;
   /** What is to be done still, in this order. */
@@ -84,10 +88,14 @@ export class Dropped {
   /** Settles when what lay in the folder at the start has been looked at. Never fails, and never takes for ever. */
   async ready(): Promise<void> {
     if (!hasPlugins(this.#path)) return;
+    // Who waits for this has nothing else to live for: a folder keeps no process alive.
+    const alive = setTimeout(() => undefined, PATIENCE_MS);
     try {
       await within(PATIENCE_MS, () => this.#looked, new Error('late'));
     } catch {
       this.#say('warn', `${this.#path}: what lies there is not loaded after ${PATIENCE_MS / 1000} s; calls pass without it until it is`);
+    } finally {
+      clearTimeout(alive);
     }
   }
 
@@ -111,9 +119,9 @@ export class Dropped {
   }
 
   /** The settings of a plugin, which is its file. */
-  settingsOf(name: string): Settings {
+  settingsOf(name: string, chain: Chain): Settings {
     const value = this.#found.get(name)?.config ?? '{}';
-    const section = { value, base: value, user: '{}', inForce: true, writable: false };
+    const section = { value, base: value, user: '{}', inForce: !this.#failed.get(chain)?.has(name), writable: false };
     return {
       read: async () => section,
       update: async () => {
@@ -154,7 +162,10 @@ export class Dropped {
     const changes = this.#folder.takeChanges();
     for (const change of changes) yield* this.#change(change);
     if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
-    if (this.#folder.standing()?.seen ?? true) this.#setLooked();
+    const standing = this.#folder.standing();
+    if (standing?.trouble !== undefined && standing.trouble !== this.#trouble) this.#say('warn', standing.trouble);
+    this.#trouble = standing?.trouble;
+    if (standing?.seen ?? true) this.#setLooked();
   }
 
   *#change({ kind, name, component, config, limits, reason }: Addon.PluginChange): Step {
@@ -164,7 +175,9 @@ export class Dropped {
     }
     if (kind === 'removed') {
       if (!this.#found.delete(name)) return;
-      yield* this.#inEach((chain) => this.#remove(chain, name));
+      let everywhere = true;
+      yield* this.#inEach((chain) => (everywhere = this.#remove(chain, name) === undefined && everywhere));
+      if (!everywhere) return;
       this.#say('info', name === OWN ? `${name}.wasm is gone, the packaged component is back` : `the plugin ${name} is gone`, true);
       return;
     }
@@ -196,13 +209,13 @@ export class Dropped {
     if (failure === undefined) failed?.delete(name);
     else failed?.set(name, failure);
     if (failure !== undefined) this.#say('error', `${this.#path}: the plugin ${name} is not put to work: ${failure}`);
+    else if (name === OWN) chain.replaced();
     return failure;
   }
 
-  #remove(chain: Chain, name: string): void {
+  #remove(chain: Chain, name: string): string | undefined {
     this.#failed.get(chain)?.delete(name);
-    if (name === OWN) this.#put(chain, name);
-    else chain.change((limiter) => limiter.remove(name));
+    return name === OWN ? this.#put(chain, name) : chain.change((limiter) => limiter.remove(name));
   }
 }
 

@@ -55,6 +55,7 @@ export class Enforcement {
   /** Puts the document in force in a limiter that has nothing in force yet. */
   begin(limiter: Limiter): void {
     this.#good = false;
+    this.#missed = false;
     this.#apply(limiter);
   }
 
@@ -85,6 +86,14 @@ export class Enforcement {
     const { limiter } = this.#gate;
     if (!this.#missed || limiter?.status().state !== 'running') return false;
     this.#missed = false;
+    this.#enforce(limiter);
+    return true;
+  }
+
+  /** Another component may take what the one before it did not. Says whether it was asked to. */
+  reconsider(): boolean {
+    const { limiter } = this.#gate;
+    if (!this.#wrong || limiter === undefined) return false;
     this.#enforce(limiter);
     return true;
   }

@@ -158,6 +158,7 @@ export class Gate {
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
     this.#limiter = limiter;
+    this.#broken = false;
     this.#foreign = this.#newest;
     this.#mode = 'component';
     this.refresh();
@@ -353,9 +354,11 @@ export class Gate {
 
   /** A fault of the addon itself. One call it cannot decide is `onFailure`'s; after a panic it decides none. */
   #complain(error: unknown): void {
-    if (error instanceof Error && 'code' in error && error.code === 'GEN_LIMIT_PANIC') this.fail(describe(error));
-    else if (this.#broken) return;
+    const panicked = error instanceof Error && 'code' in error && error.code === 'GEN_LIMIT_PANIC';
+    // Who parts with it finds it so once more.
+    if (panicked ? this.failed : this.#broken) return;
     this.#broken = true;
+    if (panicked) this.fail(describe(error));
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
   }

@@ -164,16 +164,20 @@ class Plugin implements Living, Tenant, Standing {
       const old = tooOld();
       if (old !== undefined) throw new Error(old);
       const [{ addon, component, limiter }] = await Promise.all([load(this.#parts, this.#say), this.#ready()]);
+      // Meanwhile the row may have gone, or another load come first.
+      if (!this.gate.loading && !this.gate.failed) return;
       const { plugins } = this.#parts;
       const dropped = plugins === undefined ? undefined : this.#hub.dropped(addon, plugins);
       await dropped?.ready();
-      // Meanwhile the row may have gone, or another load come first.
+      // As above.
       if (!this.gate.loading && !this.gate.failed) return;
-      this.#enforcement.begin(limiter);
       this.gate.open(limiter);
+      // A limiter in the folder judges the configuration in the packaged one's place.
+      if (dropped !== undefined) this.#join(dropped, component);
+      this.#enforcement.begin(limiter);
+      this.gate.refresh();
       this.#hub.share(this, addon, this.#name ?? this.row);
       this.#web.serve(limiter.paths());
-      if (dropped !== undefined) this.#join(dropped, component);
       this.#hub.renew();
       this.#enforcement.announce(limiter);
     } catch (error) {
@@ -202,6 +206,9 @@ class Plugin implements Living, Tenant, Standing {
         });
         return failure;
       },
+      replaced: () => {
+        if (this.#enforcement.reconsider()) this.#hub.renew();
+      },
       changed: () => {
         const refused = dropped.refused(chain).map(({ file, reason }) => ({ file, reason: inWords(reason) }));
         gate.tell((limiter) => {
@@ -213,7 +220,7 @@ class Plugin implements Living, Tenant, Standing {
       },
     };
     this.#leave = () => dropped.leave(chain);
-    this.#settingsOf = (plugin) => dropped.settingsOf(plugin);
+    this.#settingsOf = (plugin) => dropped.settingsOf(plugin, chain);
     dropped.join(chain);
   }
 

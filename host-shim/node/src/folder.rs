@@ -168,7 +168,7 @@ impl From<runtime::Entry> for PluginFile {
 pub struct PluginFolderStanding {
     /// Where it is.
     pub path: String,
-    /// Whether it has been looked at yet.
+    /// Whether all that lay there at first has been looked at: it is at work, or refused.
     pub seen: bool,
     /// Whether it exists.
     pub exists: bool,
@@ -182,8 +182,8 @@ pub struct PluginFolder(Option<runtime::Folder>);
 
 #[napi]
 impl PluginFolder {
-    /// Watches a folder, which need not exist yet. `onChange` is called whenever `takeChanges()` has something new, and possibly
-    /// once more after `close()`. Throws `GEN_LIMIT_START` if the process can have no more threads.
+    /// Watches a folder, which need not exist yet. `onChange` is called whenever `takeChanges()` has something new or `standing()`
+    /// is another, and possibly once more after `close()`. Throws `GEN_LIMIT_START` if the process can have no more threads.
     #[napi(constructor, ts_args_type = "path: string, onChange: () => void, options?: PluginFolderOptions")]
     pub fn new(
         path: Arg<String>,

@@ -22,7 +22,7 @@ const LOGGED = 16;
 
 /** Takes an answer apart. */
 function read(answer: number): { id: number; bits: number } {
-  return { id: Math.floor(answer / 64), bits: answer % 64 };
+  return { id: Math.floor(answer / 128), bits: answer % 128 };
 }
 
 function limiter(max: number, more: object = {}): Addon.Limiter {

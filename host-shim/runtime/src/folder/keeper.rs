@@ -199,6 +199,9 @@ impl Keeper {
         let now = Instant::now();
         self.look(touched, sight.blind, now);
         let publish = |keeper: &mut Self| {
+            let seen = keeper.standing.seen || keeper.files.values().all(|file| file.settled);
+            keeper.news |= seen != keeper.standing.seen;
+            keeper.standing.seen = seen;
             if !std::mem::take(&mut keeper.news) {
                 return;
             }
@@ -244,6 +247,9 @@ impl Keeper {
                 self.see(&names, touched, now);
                 self.news |= exists != self.standing.exists;
                 self.standing.exists = exists;
+                if !exists && std::fs::metadata(&self.path).is_ok_and(|found| !found.is_dir()) {
+                    trouble = Some("it is no folder, so nothing is loaded from it; expected a folder".into());
+                }
             }
             // Nothing is known, so nothing is gone.
             Err(error) => {
@@ -253,7 +259,6 @@ impl Keeper {
         let trouble = trouble.map(|what| format!("{}: {what}", self.path.display()));
         self.news |= trouble != self.standing.trouble;
         self.standing.trouble = trouble;
-        self.standing.seen = true;
     }
 
     /// These are the files now.

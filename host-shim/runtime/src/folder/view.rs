@@ -66,7 +66,7 @@ pub struct Changed {
 pub struct Standing {
     /// Where.
     pub path: PathBuf,
-    /// Whether it has been looked at yet.
+    /// Whether all that lay there at first has been looked at: it is at work, or refused.
     pub seen: bool,
     /// Whether there is a folder.
     pub exists: bool,
@@ -196,15 +196,17 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes a state; whether there is something to take now.
+    /// Publishes a state; whether there is something to take now, or the folder itself stands otherwise.
     pub(super) fn publish(&self, links: Links, standing: Standing) -> bool {
         let mut published = self.published();
-        published.standing = standing;
+        let old = std::mem::replace(&mut published.standing, standing);
+        let stands = |standing: &Standing| (standing.seen, standing.trouble.clone());
+        let otherwise = stands(&old) != stands(&published.standing);
         // What is let go of is dropped outside.
         let before = std::mem::replace(&mut published.now, links);
-        let news = !changes(&published.told, &published.now).is_empty();
+        let news = otherwise || !changes(&published.told, &published.now).is_empty();
         drop(published);
-        drop(before);
+        drop((before, old));
         news
     }
 
