@@ -93,7 +93,7 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 fn inspect(root: &Path, file: &str) -> anyhow::Result<ExitCode> {
     let mut inspect = shell::cargo(root);
     // A path is meant from where this was called.
-    inspect.current_dir(env::current_dir()?).args(["run", "--quiet", "--manifest-path"]);
+    inspect.current_dir(env::current_dir()?).args(["run", "--manifest-path"]);
     inspect.arg(root.join("Cargo.toml"));
     inspect.args(["--package", "gen-limit-runtime", "--example", "inspect", "--", file]);
     Ok(if inspect.status().context("cargo")?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

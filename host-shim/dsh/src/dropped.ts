@@ -57,10 +57,19 @@ export interface Chain {
   change(operation: (limiter: Addon.Limiter) => number): string | undefined;
   /** The packaged component. */
   readonly packaged: Addon.Component;
+  /** Says something of this row. */
+  readonly say: Reporter;
   /** Its limiter's own component is another one. */
   replaced(): void;
   /** Its plugins have changed, or what is wrong with the files. */
   changed(): void;
+}
+
+/** How the plugins stand in a chain. */
+interface Standing {
+  readonly atWork: Set<string>;
+  /** What is wrong with a plugin that could not be put there, though its files are fine by themselves. */
+  readonly failed: Map<string, Refused>;
 }
 
 export class Dropped {
@@ -68,8 +77,9 @@ export class Dropped {
   readonly #say: Reporter;
   readonly #folder: Addon.PluginFolder;
   readonly #found = new Map<string, Found>();
-  /** What is wrong with a plugin in a chain. */
-  readonly #failed = new Map<Chain, Map<string, string>>();
+  readonly #chains = new Map<Chain, Standing>();
+  /** Those that were said to be at work. */
+  readonly #said = new WeakSet<Found>();
   /** What is wrong with the folder. */
   #trouble: string | undefined;
   /** Settles when all that lay in the folder has been looked at. */
@@ -101,27 +111,27 @@ export class Dropped {
 
   /** A chain is there: what has been found is put into it. */
   join(chain: Chain): void {
-    this.#failed.set(chain, new Map());
-    for (const name of this.#found.keys()) this.#put(chain, name);
+    this.#chains.set(chain, { atWork: new Set(), failed: new Map() });
+    for (const name of this.#found.keys()) if (this.#put(chain, name)) this.#announce(name);
     chain.changed();
   }
 
   /** A chain is gone. */
   leave(chain: Chain): void {
-    this.#failed.delete(chain);
+    this.#chains.delete(chain);
   }
 
   /** What is wrong with the files, and with what was made of them in a chain. */
   refused(chain: Chain): Refused[] {
-    const failed = [...(this.#failed.get(chain) ?? [])].map(([name, reason]) => ({ file: `${name}.wasm`, reason }));
-    const refused = this.#folder.entries().flatMap(({ file, state, reason = '' }) => (state === 'refused' ? [{ file, reason }] : []));
-    return [...refused, ...failed];
+    const isIdle = ({ file, state }: Addon.PluginFile): boolean => state === 'refused' || (state === 'waiting' && file.endsWith('.json'));
+    const files = this.#folder.entries().filter(isIdle).map(({ file, reason = '' }) => ({ file, reason }));
+    return [...files, ...(this.#chains.get(chain)?.failed.values() ?? [])];
   }
 
   /** The settings of a plugin, which is its file. */
   settingsOf(name: string, chain: Chain): Settings {
     const value = this.#found.get(name)?.config ?? '{}';
-    const section = { value, base: value, user: '{}', inForce: !this.#failed.get(chain)?.has(name), writable: false };
+    const section = { value, base: value, user: '{}', inForce: !this.#chains.get(chain)?.failed.has(name), writable: false };
     return {
       read: async () => section,
       update: async () => {
@@ -161,7 +171,7 @@ export class Dropped {
   *#apply(): Step {
     const changes = this.#folder.takeChanges();
     for (const change of changes) yield* this.#change(change);
-    if (changes.length > 0) for (const chain of this.#failed.keys()) chain.changed();
+    if (changes.length > 0) for (const chain of this.#chains.keys()) chain.changed();
     const standing = this.#folder.standing();
     if (standing?.trouble !== undefined && standing.trouble !== this.#trouble) this.#say('warn', standing.trouble);
     this.#trouble = standing?.trouble;
@@ -171,51 +181,71 @@ export class Dropped {
   *#change({ kind, name, component, config, limits, reason }: Addon.PluginChange): Step {
     if (kind === 'refused') {
       this.#say('error', `${this.#path}: ${reason}`);
+      // It is about files that are not there any more.
+      for (const { failed } of this.#chains.values()) failed.delete(name);
       return;
     }
     if (kind === 'removed') {
       if (!this.#found.delete(name)) return;
       let everywhere = true;
-      yield* this.#inEach((chain) => (everywhere = this.#remove(chain, name) === undefined && everywhere));
+      yield* this.#inEach((chain) => (everywhere = this.#remove(chain, name) && everywhere));
       if (!everywhere) return;
       this.#say('info', name === OWN ? `${name}.wasm is gone, the packaged component is back` : `the plugin ${name} is gone`, true);
       return;
     }
     this.#found.set(name, { component, config, limits });
-    let everywhere = true;
-    yield* this.#inEach((chain) => (everywhere = this.#put(chain, name) === undefined && everywhere));
-    if (everywhere) {
-      const what = component === undefined ? 'other limits' : `component ${component.sha256.slice(0, 12)}`;
-      this.#say('info', `the plugin ${name} is at work: ${what}`, true);
-    }
+    let everywhere = this.#chains.size > 0;
+    yield* this.#inEach((chain) => (everywhere = this.#put(chain, name) && everywhere));
+    if (everywhere) this.#announce(name);
+  }
+
+  /** Says once that a plugin is at work. */
+  #announce(name: string): void {
+    const found = this.#found.get(name);
+    if (found === undefined || this.#said.has(found)) return;
+    this.#said.add(found);
+    const { component, limits } = found;
+    const what = component === undefined ? `${limits === undefined ? 'the usual' : 'other'} limits` : `component ${component.sha256.slice(0, 12)}`;
+    this.#say('info', `the plugin ${name} is at work: ${what}`, true);
   }
 
   /** The chains that are there now; one that comes meanwhile gets what has been found when it joins. */
   *#inEach(change: (chain: Chain) => unknown): Step {
-    for (const chain of [...this.#failed.keys()]) {
-      if (!this.#failed.has(chain)) continue;
+    for (const chain of [...this.#chains.keys()]) {
+      if (!this.#chains.has(chain)) continue;
       change(chain);
       yield;
     }
   }
 
-  /** Puts a plugin into a chain. Where it cannot be, what was there before stays. */
-  #put(chain: Chain, name: string): string | undefined {
+  /** Puts a plugin into a chain, and says whether it is there. Where it cannot be, what was there before stays. */
+  #put(chain: Chain, name: string): boolean {
     const { component = chain.packaged, config, limits } = this.#found.get(name) ?? NOTHING;
     // The limiter's own configuration is the row's; any other's is what its file says, which may be nothing any more.
     const shall = config ?? (name === OWN ? undefined : '{}');
     const failure = chain.change((limiter) => limiter.put(name, component, shall, limits));
-    const failed = this.#failed.get(chain);
-    if (failure === undefined) failed?.delete(name);
-    else failed?.set(name, failure);
-    if (failure !== undefined) this.#say('error', `${this.#path}: the plugin ${name} is not put to work: ${failure}`);
-    else if (name === OWN) chain.replaced();
-    return failure;
+    const { atWork, failed } = this.#chains.get(chain) ?? { atWork: new Set(), failed: new Map() };
+    if (failure === undefined) {
+      failed.delete(name);
+      atWork.add(name);
+      if (name === OWN) chain.replaced();
+      return true;
+    }
+    // What a plugin says of its configuration is about the file that has it.
+    const file = config !== undefined && failure.includes('the configuration is refused') ? `${name}.json` : `${name}.wasm`;
+    const stays = atWork.has(name) || name === OWN ? 'what was at work before stays' : 'calls pass without it';
+    const reason = `${file}: the plugin ${name} is not put to work: ${failure}; ${stays}`;
+    failed.set(name, { file, reason });
+    chain.say('error', `${this.#path}: ${reason}`);
+    return false;
   }
 
-  #remove(chain: Chain, name: string): string | undefined {
-    this.#failed.get(chain)?.delete(name);
-    return name === OWN ? this.#put(chain, name) : chain.change((limiter) => limiter.remove(name));
+  #remove(chain: Chain, name: string): boolean {
+    const { atWork, failed } = this.#chains.get(chain) ?? { atWork: new Set(), failed: new Map() };
+    failed.delete(name);
+    if (name === OWN) return this.#put(chain, name);
+    atWork.delete(name);
+    return chain.change((limiter) => limiter.remove(name)) === undefined;
   }
 }
 

@@ -194,6 +194,7 @@ class Plugin implements Living, Tenant, Standing {
     const { gate } = this;
     const chain: Chain = {
       packaged,
+      say: this.#say,
       change: (operation) => {
         let failure: string | undefined;
         gate.tell((limiter) => {

@@ -95,8 +95,9 @@ test('a file that cannot be used is named once with what is wrong, in stats too,
   await until(() => world.backend.open.length === 1);
   assert.equal(world.stderr.filter((line) => line.includes('broken.wasm')).length, 1);
   const refused = told(world).refused;
-  assert.deepEqual(refused.map(({ file }) => file).toSorted(), ['broken.wasm', 'budget.wasm']);
-  assert.match(refused.find(({ file }) => file === 'budget.wasm')?.reason ?? '', /perMinute: expected a whole number from 0, found "ten"/);
+  assert.deepEqual(refused.map(({ file }) => file).toSorted(), ['broken.wasm', 'budget.json']);
+  assert.match(refused.find(({ file }) => file === 'budget.json')?.reason ?? '', /perMinute: expected a whole number from 0, found "ten".*calls pass without it/);
+  assert.ok(!said(world, 'budget is at work'), 'it is not');
   folder.remove('broken.wasm');
   folder.settings('budget', BUDGET);
   await until(() => told(world).refused.length === 0);
@@ -127,4 +128,25 @@ test('one that fails again and again is given up by its policy, and the limiter 
   assert.equal(world.waiting, 2);
   assert.ok(said(world, 'the plugin hostile has FAILED'), world.stderr.join(''));
   assert.equal(told(world).plugins[0]?.state, 'failed-open');
+});
+
+test('what was at work before stays where its successor cannot be put to work, and that is said until it can', async () => {
+  const folder = new Folder();
+  folder.settings('budget', BUDGET);
+  folder.drop('budget', 'budget-guard');
+  const world = await inFolder(folder, { config: limit(9) });
+  world.read('a');
+  await settled();
+  folder.settings('budget', { config: { perMinute: 'ten' } });
+  await until(() => said(world, 'what was at work before stays'));
+  world.read('b');
+  await settled();
+  assert.deepEqual(world.backend.sessions, ['a']);
+  assert.deepEqual(told(world).refused.map(({ file }) => file), ['budget.json']);
+  folder.settings('budget', { cofnig: {} });
+  await until(() => told(world).refused[0]?.reason.includes('cofnig') === true);
+  assert.equal(told(world).refused.length, 1, 'of what is not there any more nothing is told');
+  folder.settings('budget', { config: { perMinute: 2, maxWaitMs: 600_000 } });
+  await until(() => world.backend.open.length === 2);
+  assert.deepEqual(told(world).refused, []);
 });

@@ -99,9 +99,9 @@ suite('a folder', () => {
     assert.deepEqual([again.kind, again.config, again.componentChanged, again.settingsChanged], ['loaded', undefined, false, true]);
     rmSync(join(watched.path, 'budget.wasm'));
     assert.deepEqual(await watched.next(), { kind: 'removed', name: 'budget' });
-    writeFileSync(join(watched.path, 'gen-limit.json'), '{"limits": {"memory": 1}}');
+    writeFileSync(join(watched.path, 'gen-limit.json'), '{"limits": {"memoryBytes": 1000000}}');
     const settings = await watched.next();
-    assert.deepEqual([settings.kind, settings.name, settings.limits], ['settings', 'gen-limit', '{"memory": 1}']);
+    assert.deepEqual([settings.kind, settings.name, settings.limits], ['settings', 'gen-limit', '{"memoryBytes": 1000000}']);
     watched.folder.close();
   });
 
@@ -168,7 +168,7 @@ suite('inspecting', () => {
     for (const [path, says] of [
       [file, 'begins with `<html>`'],
       [join(place, 'nowhere.wasm'), 'cannot be read'],
-      [place, 'not a regular file'],
+      [place, 'it is a folder'],
     ] as const) {
       await assert.rejects(addon.inspect(path), ({ code, message }) => {
         assert.equal(code, 'GEN_LIMIT_LOAD');

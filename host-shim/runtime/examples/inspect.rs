@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use gen_limit_runtime::Inspection;
+use gen_limit_runtime::{Inspection, LoadError};
 
 fn main() -> ExitCode {
     let Some(file) = std::env::args().nth(1) else {
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
     let found = match Inspection::of_file(file.as_ref()) {
         Ok(found) => found,
         Err(error) => {
-            eprintln!("{file}: {error}");
+            complain(&file, &error);
             return ExitCode::FAILURE;
         }
     };
@@ -37,9 +37,19 @@ fn main() -> ExitCode {
     match world {
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{file}: {error}");
+            complain(&file, &error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Says what is wrong with a file, which an error of reading names by itself.
+fn complain(file: &str, error: &LoadError) {
+    let text = error.to_string();
+    if text.starts_with(file) {
+        eprintln!("{text}");
+    } else {
+        eprintln!("{file}: {text}");
     }
 }
 

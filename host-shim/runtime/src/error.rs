@@ -32,7 +32,7 @@ pub enum LoadError {
     },
     /// A core module where a component was expected.
     #[error(
-        "the file is a WebAssembly core module, expected a component; make one of it with `cargo xtask component`"
+        "the file is a WebAssembly core module, expected a component; make one of it with `cargo xtask plugin FOLDER` or `wasm-tools component new`"
     )]
     CoreModule,
     /// WebAssembly that ends early or breaks the format's rules.
