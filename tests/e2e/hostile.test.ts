@@ -36,6 +36,8 @@ interface Case {
   readonly limits?: object;
   /** What is said once it is there; that it is at work unless told otherwise. */
   readonly said?: string;
+  /** What is said of it besides. */
+  readonly words?: RegExp;
   /** Whether calls may be refused, on its word or for what it does. */
   readonly refuses?: boolean;
   /** How its path is answered, if it is asked. */
@@ -44,31 +46,32 @@ interface Case {
 
 const AT_WORK = 'the plugin hostile is at work';
 const REFUSED = 'the plugin hostile is not put to work';
+const LONG = /ran longer than \d+ ms/;
 
 const CASES: Readonly<Record<string, Case>> = {
-  'loops when a call starts': { config: { do: 'loop', in: 'start' } },
-  'loops when a call starts, and refuses all then': { config: { do: 'loop', in: 'start', onFailure: 'closed' }, refuses: true },
-  'loops when a call ends': { config: { do: 'loop', in: 'finish' } },
-  'loops in time': { config: { do: 'loop', in: 'tick', after: 3, calls: 'wait', restless: true }, limits: { waitMs: 200 }, refuses: true },
-  'loops when it is told who runs': { config: { do: 'loop', in: 'restore' } },
-  'loops over its configuration': { config: { do: 'loop', in: 'configure' }, said: REFUSED },
-  'loops when it is asked': { config: { do: 'loop', in: 'route' }, answers: 503 },
-  'loops wherever it is called': { config: { do: 'loop', in: '*', after: 6 } },
-  'eats memory': { config: { do: 'eat', in: 'start' } },
-  'recurses without end': { config: { do: 'recurse', in: 'start' } },
-  'traps when a call starts': { config: { do: 'trap', in: 'start' } },
-  'traps wherever it is called': { config: { do: 'trap', in: '*', after: 6 } },
-  'floods the log': { config: { do: 'flood', in: 'start', n: 100_000, line: 100 } },
-  'makes a million futures': { config: { do: 'futures', in: 'start', n: 1_000_000 } },
-  'asks the harness without end': { config: { do: 'ask', in: 'start', n: 10_000 } },
+  'loops when a call starts': { config: { do: 'loop', in: 'start' }, words: LONG },
+  'loops when a call starts, and refuses all then': { config: { do: 'loop', in: 'start', onFailure: 'closed' }, refuses: true, words: LONG },
+  'loops when a call ends': { config: { do: 'loop', in: 'finish' }, words: LONG },
+  'loops in time': { config: { do: 'loop', in: 'tick', after: 3, calls: 'wait', restless: true }, limits: { waitMs: 200 }, refuses: true, words: LONG },
+  'loops when it is told who runs': { config: { do: 'loop', in: 'restore' }, said: REFUSED, words: LONG },
+  'loops over its configuration': { config: { do: 'loop', in: 'configure' }, said: REFUSED, words: LONG },
+  'loops when it is asked': { config: { do: 'loop', in: 'route' }, answers: 503, words: LONG },
+  'loops wherever it is called': { config: { do: 'loop', in: '*', after: 6 }, words: LONG },
+  'eats memory': { config: { do: 'eat', in: 'start' }, words: /more than the 67108864 it may have/ },
+  'recurses without end': { config: { do: 'recurse', in: 'start' }, words: /trapped: / },
+  'traps when a call starts': { config: { do: 'trap', in: 'start' }, words: /trapped: .*`unreachable`/ },
+  'traps wherever it is called': { config: { do: 'trap', in: '*', after: 6 }, words: /trapped: .*`unreachable`/ },
+  'floods the log': { config: { do: 'flood', in: 'start', n: 100_000, line: 100 }, words: /logged too much: \d+ lines dropped/ },
+  'makes a million futures': { config: { do: 'futures', in: 'start', n: 1_000_000 }, words: /handle limit exceeded/ },
+  'asks the harness without end': { config: { do: 'ask', in: 'start', n: 10_000 }, words: /trapped: / },
   'keeps everybody waiting': { config: { calls: 'mute' }, limits: { waitMs: 200 }, refuses: true },
-  'keeps more waiting than it may': { config: { calls: 'mute' }, limits: { waits: 1, handles: 1, waitMs: 200 }, refuses: true },
-  'refuses in a megabyte of words': { config: { calls: 'deny', n: 2_000_000 }, refuses: true },
+  'keeps more waiting than it may': { config: { calls: 'mute' }, limits: { waits: 1, handles: 1, waitMs: 200 }, refuses: true, words: /trapped: / },
+  'refuses in a megabyte of words': { config: { calls: 'deny', n: 2_000_000 }, refuses: true, words: /too much data/ },
   'always has more to do': { config: { restless: true } },
-  'yields for ever when it is asked': { config: { route: 'yield' }, limits: { requestMs: 300 }, answers: 503 },
-  'never answers': { config: { route: 'hang' }, limits: { requestMs: 300 }, answers: 503 },
+  'yields for ever when it is asked': { config: { route: 'yield' }, limits: { requestMs: 300 }, answers: 503, words: LONG },
+  'never answers': { config: { route: 'hang' }, limits: { requestMs: 300 }, answers: 503, words: /not answered within 300 ms/ },
   'answers more than it may': { config: { size: 4_500_000 }, answers: 502 },
-  'names more tools than it may': { config: { tools: 10_000, name: 100 }, said: REFUSED },
+  'names more tools than it may': { config: { tools: 10_000, name: 100 }, said: REFUSED, words: /too much data/ },
   'wants more seats than there are': { config: { needs: 1_000, name: 10 } },
 };
 
@@ -162,8 +165,8 @@ async function amidCalls(t: TestContext, run: (world: World, dsh: Dsh, traffic: 
 
 test('whatever a plugin does, the harness is responsive and its calls are decided', (t) =>
   amidCalls(t, async (_world, dsh, traffic, plugins, during) => {
-    for (const [what, { config, limits, said = AT_WORK, refuses = false, answers }] of Object.entries(CASES)) {
-      const begun = traffic.ends.length;
+    for (const [what, { config, limits, said = AT_WORK, words, refuses = false, answers }] of Object.entries(CASES)) {
+      const [begun, heard] = [traffic.ends.length, dsh.stderr.length];
       await plugins.settings('hostile', { config, ...(limits && { limits }) });
       await saidOf(dsh, said, () => plugins.drop('hostile', built('hostile')));
       if (answers !== undefined) {
@@ -171,13 +174,12 @@ test('whatever a plugin does, the harness is responsive and its calls are decide
         assert.deepEqual(statuses, statuses.map(() => answers), what);
       }
       await traffic.more(CALLS);
-      const end = (): Promise<void> => plugins.remove('hostile.wasm');
-      if (said === AT_WORK) await saidOf(dsh, 'the plugin hostile is gone', end);
-      else await end();
+      await saidOf(dsh, 'the plugin hostile is gone', () => plugins.remove('hostile.wasm'));
       await traffic.more(CALLERS);
       await during(what);
       const kinds = new Set(traffic.ends.slice(begun));
       if (!refuses) assert.deepEqual([...kinds], ['stop'], what);
+      if (words !== undefined) assert.match(dsh.stderr.slice(heard), words, what);
     }
   }));
 

@@ -123,6 +123,22 @@ impl Role {
         }
     }
 
+    /// What becomes of calls without it, if they pass.
+    fn without(&self) -> &'static str {
+        match self {
+            Self::Own => "open: calls pass WITHOUT LIMITS",
+            Self::Added(_) => "open: calls pass without being asked about there",
+        }
+    }
+
+    /// What is so again when it is back.
+    fn again(&self) -> &'static str {
+        match self {
+            Self::Own => "limits hold again",
+            Self::Added(_) => "it decides again",
+        }
+    }
+
     /// Why it may not serve a path.
     fn objection(&self, path: &str) -> Option<String> {
         let Self::Added(name) = self else { return None };
@@ -1155,7 +1171,7 @@ impl Plugin {
         let retry_at = now.saturating_add(self.faults.next_pause());
         self.work = Work::Failed { retry_at, given_up: true };
         let (meaning, refusal) = match self.config.on_failure {
-            OnFailure::Open => ("open: calls pass WITHOUT LIMITS", None),
+            OnFailure::Open => (self.role.without(), None),
             OnFailure::Closed => ("closed: calls are REFUSED", Some(self.unavailable())),
         };
         self.release(|| refusal.clone().map_or(Ok(()), Err), now);
@@ -1188,8 +1204,9 @@ impl Plugin {
         self.out.line(
             Level::Warn,
             format!(
-                "{} is BACK: limits hold again, {} running calls are counted",
+                "{} is BACK: {}, {} running calls are counted",
                 self.role.subject(),
+                self.role.again(),
                 self.table.live()
             ),
         );
