@@ -126,6 +126,11 @@ class Traffic {
   }
 }
 
+/** Resolves when there is nothing more to tell of any file. */
+async function forgotten(dsh: Dsh, traffic: Traffic): Promise<void> {
+  while (((await told(dsh)).host.refused ?? []).length > 0) await traffic.more(1);
+}
+
 const script: Script = () => ({ text: 'done', holdMs: 30 });
 
 /** A harness with calls going through, all of which are served as soon as the limit lets them; looks after its event loop. */
@@ -181,6 +186,8 @@ test('whatever a plugin does, the harness is responsive and its calls are decide
       if (!refuses) assert.deepEqual([...kinds], ['stop'], what);
       if (words !== undefined) assert.match(dsh.stderr.slice(heard), words, what);
     }
+    await plugins.remove('hostile.json');
+    await forgotten(dsh, traffic);
   }));
 
 /** A component with one text in place of another of the same length. */
@@ -219,7 +226,7 @@ test('what is no plugin is refused with what it is, and nobody waits for it', (t
       await traffic.more(CALLERS);
       await during(name);
       await plugins.remove(name);
-      while (((await told(dsh)).host.refused ?? []).length > 0) await traffic.more(1);
+      await forgotten(dsh, traffic);
     }
     assert.deepEqual([...new Set(traffic.ends)], ['stop']);
   }));
