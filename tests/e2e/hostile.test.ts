@@ -179,15 +179,15 @@ test('whatever a plugin does, the harness is responsive and its calls are decide
         assert.deepEqual(statuses, statuses.map(() => answers), what);
       }
       await traffic.more(CALLS);
-      await saidOf(dsh, 'the plugin hostile is gone', () => plugins.remove('hostile.wasm'));
+      await saidOf(dsh, 'the plugin hostile is gone', async () => {
+        for (const file of ['hostile.wasm', 'hostile.json']) await plugins.remove(file);
+      });
       await traffic.more(CALLERS);
       await during(what);
       const kinds = new Set(traffic.ends.slice(begun));
       if (!refuses) assert.deepEqual([...kinds], ['stop'], what);
       if (words !== undefined) assert.match(dsh.stderr.slice(heard), words, what);
     }
-    await plugins.remove('hostile.json');
-    await forgotten(dsh, traffic);
   }));
 
 /** A component with one text in place of another of the same length. */
