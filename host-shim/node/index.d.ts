@@ -221,13 +221,13 @@ export interface PluginFile {
   plugin?: string
   /** Its size in bytes, if it is a file at all. */
   size?: number
-  /** A component at work; settings in force; not used yet, or nothing to use it for; cannot be used. */
-  state: 'loaded' | 'applied' | 'waiting' | 'refused'
+  /** A component at work; settings in force; not used yet; nothing to use it for; cannot be used. */
+  state: 'loaded' | 'applied' | 'waiting' | 'idle' | 'refused'
   /** Of `loaded`: its digest, in hexadecimal. */
   sha256?: string
   /** Of `loaded`: its world. */
   world?: 'hooks' | 'plugin'
-  /** Of `waiting` and `refused`: why, in words. */
+  /** Of `waiting`, `idle` and `refused`: why, in words. */
   reason?: string
 }
 

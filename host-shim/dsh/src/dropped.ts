@@ -123,8 +123,8 @@ export class Dropped {
 
   /** What is wrong with the files, and with what was made of them in a chain. */
   refused(chain: Chain): Refused[] {
-    const isIdle = ({ file, state }: Addon.PluginFile): boolean => state === 'refused' || (state === 'waiting' && file.endsWith('.json'));
-    const files = this.#folder.entries().filter(isIdle).map(({ file, reason = '' }) => ({ file, reason }));
+    const unused = this.#folder.entries().filter(({ state }) => state === 'refused' || state === 'idle');
+    const files = unused.map(({ file, state, reason = '' }) => ({ file, reason: state === 'idle' ? `${file}: ${reason}` : reason }));
     return [...files, ...(this.#chains.get(chain)?.failed.values() ?? [])];
   }
 
@@ -171,7 +171,7 @@ export class Dropped {
   *#apply(): Step {
     const changes = this.#folder.takeChanges();
     for (const change of changes) yield* this.#change(change);
-    if (changes.length > 0) for (const chain of this.#chains.keys()) chain.changed();
+    for (const chain of this.#chains.keys()) chain.changed();
     const standing = this.#folder.standing();
     if (standing?.trouble !== undefined && standing.trouble !== this.#trouble) this.#say('warn', standing.trouble);
     this.#trouble = standing?.trouble;

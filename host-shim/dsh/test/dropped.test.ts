@@ -130,6 +130,21 @@ test('one that fails again and again is given up by its policy, and the limiter 
   assert.equal(told(world).plugins[0]?.state, 'failed-open');
 });
 
+test('settings without their plugin are told of, until they go', async () => {
+  const folder = new Folder();
+  folder.settings('budgte', BUDGET);
+  folder.settings('budget', BUDGET);
+  folder.drop('budget', 'budget-guard');
+  const world = await inFolder(folder, { config: limit(9) });
+  await until(() => told(world).refused.length === 1);
+  assert.equal(told(world).refused[0]?.file, 'budgte.json');
+  folder.remove('budget.wasm');
+  await until(() => told(world).refused.length === 2);
+  folder.remove('budget.json');
+  folder.remove('budgte.json');
+  await until(() => told(world).refused.length === 0);
+});
+
 test('what was at work before stays where its successor cannot be put to work, and that is said until it can', async () => {
   const folder = new Folder();
   folder.settings('budget', BUDGET);

@@ -130,15 +130,15 @@ pub struct PluginFile {
     pub plugin: Option<String>,
     /// Its size in bytes, if it is a file at all.
     pub size: Option<f64>,
-    /// A component at work; settings in force; not used yet, or nothing to use it for; cannot be used.
-    #[napi(ts_type = "'loaded' | 'applied' | 'waiting' | 'refused'")]
+    /// A component at work; settings in force; not used yet; nothing to use it for; cannot be used.
+    #[napi(ts_type = "'loaded' | 'applied' | 'waiting' | 'idle' | 'refused'")]
     pub state: &'static str,
     /// Of `loaded`: its digest, in hexadecimal.
     pub sha256: Option<String>,
     /// Of `loaded`: its world.
     #[napi(ts_type = "'hooks' | 'plugin'")]
     pub world: Option<&'static str>,
-    /// Of `waiting` and `refused`: why, in words.
+    /// Of `waiting`, `idle` and `refused`: why, in words.
     pub reason: Option<String>,
 }
 
@@ -148,6 +148,7 @@ impl From<runtime::Entry> for PluginFile {
             runtime::EntryState::Loaded { sha256, world } => ("loaded", Some((sha256, world)), None),
             runtime::EntryState::Applied => ("applied", None, None),
             runtime::EntryState::Waiting(why) => ("waiting", None, Some(why)),
+            runtime::EntryState::Idle(why) => ("idle", None, Some(why)),
             runtime::EntryState::Refused(why) => ("refused", None, Some(why)),
         };
         let (sha256, of) = loaded.unzip();

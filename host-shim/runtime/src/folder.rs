@@ -100,8 +100,8 @@ pub struct Folder {
 
 impl Folder {
     /// Watches a folder, which need not exist yet. `wake` is called, on the folder's thread, whenever
-    /// [`take_changes`](Self::take_changes) has something that it has not been called for, and whenever the folder itself
-    /// [stands](Self::standing) otherwise, in `seen` or `trouble`; it may be called once more while the folder is being dropped.
+    /// [`take_changes`](Self::take_changes) has something that it has not been called for, and whenever the folder or a file
+    /// of it [stands](Self::standing) otherwise; it may be called once more while the folder is being dropped.
     ///
     /// # Errors
     ///

@@ -490,7 +490,7 @@ impl Keeper {
                 {
                     EntryState::Refused(file.refused(&self.options, "")?.reason)
                 }
-                _ => EntryState::Waiting(format!("there is no {}.wasm beside it", file.plugin()?)),
+                _ => EntryState::Idle(format!("there is no {}.wasm beside it", file.plugin()?)),
             }
         };
         let plugin = file.plugin().map(str::to_owned);

@@ -76,6 +76,18 @@ pub struct Standing {
     pub entries: Vec<Entry>,
 }
 
+impl Standing {
+    /// Whether whoever tells of it tells the same: a file that is being written is no news.
+    fn is_like(&self, other: &Self) -> bool {
+        let told = |standing: &Self| -> Vec<(String, EntryState)> {
+            let entries =
+                standing.entries.iter().filter(|entry| !matches!(entry.state, EntryState::Waiting(_)));
+            entries.map(|entry| (entry.file.clone(), entry.state.clone())).collect()
+        };
+        self.seen == other.seen && self.trouble == other.trouble && told(self) == told(other)
+    }
+}
+
 /// A file of a folder.
 #[derive(Clone, Debug)]
 pub struct Entry {
@@ -90,7 +102,7 @@ pub struct Entry {
 }
 
 /// How a file of a folder stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryState {
     /// It is at work.
     Loaded {
@@ -101,8 +113,10 @@ pub enum EntryState {
     },
     /// Its settings are in force.
     Applied,
-    /// It is not used yet, or there is nothing to use it for; in words, why.
+    /// It is not used yet; in words, why.
     Waiting(String),
+    /// There is nothing to use it for; in words, why.
+    Idle(String),
     /// It cannot be used; in words, why.
     Refused(String),
 }
@@ -196,12 +210,11 @@ impl View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Publishes a state; whether there is something to take now, or the folder itself stands otherwise.
+    /// Publishes a state; whether there is something to take now, or the folder or a file of it stands otherwise.
     pub(super) fn publish(&self, links: Links, standing: Standing) -> bool {
         let mut published = self.published();
         let old = std::mem::replace(&mut published.standing, standing);
-        let stands = |standing: &Standing| (standing.seen, standing.trouble.clone());
-        let otherwise = stands(&old) != stands(&published.standing);
+        let otherwise = !old.is_like(&published.standing);
         // What is let go of is dropped outside.
         let before = std::mem::replace(&mut published.now, links);
         let news = otherwise || !changes(&published.told, &published.now).is_empty();

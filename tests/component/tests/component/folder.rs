@@ -421,7 +421,7 @@ fn wrong_settings_keep_a_new_plugin_out() {
     place.write("budget.json", r#"{"config": true}"#);
     let mut folder = Watched::new(&place);
     folder.quiet();
-    assert!(matches!(folder.state("budget.json"), EntryState::Waiting(why) if why.contains("budget.wasm")));
+    assert!(matches!(folder.state("budget.json"), EntryState::Idle(why) if why.contains("budget.wasm")));
     place.place("budget.wasm", budget());
     let reason = folder.refused("budget");
     assert!(reason.starts_with("budget.json: ") && reason.contains("not loaded"), "{reason}");
