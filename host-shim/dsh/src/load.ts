@@ -14,7 +14,7 @@ import manifest from '../package.json' with { type: 'json' };
 import type * as Addon from '../../node/index.d.ts';
 import { describe } from './gate.ts';
 import type { Reporter } from './report.ts';
-import { home } from './stored.ts';
+import { expanded, home } from './stored.ts';
 import type { Scale } from './transport.ts';
 
 /** Where the parts are, and what a test wants different. */
@@ -32,13 +32,18 @@ export function packaged(): Parts {
   return {
     addon: fileURLToPath(new URL('../gen-limit.node', import.meta.url)),
     component: fileURLToPath(new URL('../gen-limit.wasm', import.meta.url)),
-    plugins: pluginFolder(),
+    ...pluginFolder(),
   };
 }
 
-/** Where plugins are dropped into. */
-function pluginFolder(): string {
-  return process.env['DSH_GEN_LIMIT_PLUGINS']?.trim() || join(home(), 'wasm-plugins');
+/** Where plugins are dropped into; nowhere, where there is no home: this is asked before anything is mounted, and must not fail. */
+function pluginFolder(): { plugins?: string } {
+  try {
+    const configured = process.env['DSH_GEN_LIMIT_PLUGINS']?.trim();
+    return { plugins: configured ? expanded(configured) : join(home(), 'wasm-plugins') };
+  } catch {
+    return {};
+  }
 }
 
 /** What has been brought to work. */

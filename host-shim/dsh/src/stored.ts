@@ -59,9 +59,12 @@ export class Stored {
 /** The harness's home, found as the harness does. */
 export function home(): string {
   const configured = process.env['DSH_HOME']?.trim();
-  if (!configured) return join(homedir(), '.dsh');
-  // Asked only if it must be: not everybody has one.
-  return configured.replace(/^~(?=$|[/\\])/u, () => homedir());
+  return configured ? expanded(configured) : join(homedir(), '.dsh');
+}
+
+/** A path that may begin with `~`. Who has no home is asked for it only if it must be. */
+export function expanded(path: string): string {
+  return path.replace(/^~(?=$|[/\\])/u, () => homedir());
 }
 
 /** A profile's tree has its directory for base; anything else is no profile. */
