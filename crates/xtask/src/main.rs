@@ -91,11 +91,21 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
 
 /// Hands over to the runtime, which knows what it takes.
 fn inspect(root: &Path, file: &str) -> anyhow::Result<ExitCode> {
-    let mut inspect = shell::cargo(root);
+    let mut build = shell::cargo(root);
+    // Named beside the addon, it uses one wasmtime with it.
+    build.args([
+        "build",
+        "--package",
+        "gen-limit-node",
+        "--package",
+        "gen-limit-runtime",
+        "--example",
+        "inspect",
+    ]);
+    shell::run(&mut build)?;
+    let mut inspect = shell::command(root.join("target/debug/examples/inspect"), root);
     // A path is meant from where this was called.
-    inspect.current_dir(env::current_dir()?).args(["run", "--manifest-path"]);
-    inspect.arg(root.join("Cargo.toml"));
-    inspect.args(["--package", "gen-limit-runtime", "--example", "inspect", "--", file]);
+    inspect.current_dir(env::current_dir()?).arg(file);
     Ok(if inspect.status().context("cargo")?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -225,10 +225,10 @@ fn cargo_test(root: &Path, packages: &[&str]) -> anyhow::Result<Count> {
 
 /// Runs an example, which fails if what it shows does not hold.
 fn example(root: &Path, package: &str, name: &str) -> anyhow::Result<Count> {
-    let mut command = shell::cargo(root);
-    command.args(["run", "--package", package, "--example", name]);
-    command.env(CACHES, root.join("target/cache"));
-    one(&mut command)
+    let mut build = shell::cargo(root);
+    shell::run(build.args(["build", "--package", ADDON, "--package", package, "--example", name]))?;
+    let mut example = shell::command(root.join("target/debug/examples").join(name), root);
+    one(example.env(CACHES, root.join("target/cache")))
 }
 
 /// Runs what counts as one test and says how it went by its exit alone.
