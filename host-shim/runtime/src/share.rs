@@ -91,6 +91,7 @@ impl Share {
     pub(crate) fn begin(&mut self, needs: &[Need]) {
         let served: Vec<Need> = needs.iter().filter(|need| self.serves(need)).cloned().collect();
         let mut before = std::mem::take(&mut self.scopes);
+        let has_needed = !before.is_empty();
         for need in served {
             let scope = need.scope.clone();
             let held = match before.remove(&scope) {
@@ -99,7 +100,8 @@ impl Share {
             };
             self.scopes.insert(scope, held);
         }
-        self.whole = true;
+        // Who needs nothing, and needed nothing, has nothing to say.
+        self.whole = has_needed || !self.scopes.is_empty();
     }
 
     /// Brings what changed and takes what is given: to be applied, then brought again, until nothing is.

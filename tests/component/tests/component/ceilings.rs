@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use component_tests::{
-    Host, admitted, budget, chaos, denied, is_admitted, is_waiting, release, runtime, spawn, stream,
+    Host, admitted, budget, chaos, denied, is_admitted, is_waiting, limit, release, runtime, spawn, stream,
 };
 use gen_limit_runtime::{
     CallId, Chain, Component, Instant, Limits, Mode, Options, Outcome, Plugin, ProcessPool, RefusalReason,
@@ -754,5 +754,30 @@ proptest! {
             history.step(NAMES[usize::from(*who)], step);
         }
         history.wind_down();
+    }
+}
+
+#[test]
+fn a_member_that_needs_no_seats_of_the_pool_is_called_no_more_often_than_one_of_no_pool() {
+    // How often it has failed tells how often it was called.
+    let restarts = |calls: usize, pool: Option<&SharedPool>| {
+        let config = limit(1, &format!(r#","maxRestarts":1000,"chaos":"trap-in:{calls}""#));
+        let mut host = Host::new(chaos(), &config);
+        if let Some(pool) = pool {
+            host.plugin.join(pool.clone(), "a", host.now);
+        }
+        for session in ["a", "b", "c"] {
+            host.stream(session);
+        }
+        for id in 1..=3 {
+            host.end(id);
+        }
+        host.plugin.status().restarts
+    };
+    let pool = ProcessPool::shared();
+    for calls in [7, 8, 12, 20] {
+        let alone = restarts(calls, None);
+        assert!(calls > 8 || alone > 0, "{calls}");
+        assert_eq!(restarts(calls, Some(&pool)), alone, "a fault at every {calls}th call");
     }
 }
