@@ -13,7 +13,7 @@ def filter_body(context, body):
         return True
     groups = rows(body.get("groups"))
     return (
-        unique(routes(body.get("limits")))
+        all(unique(routes(body.get(key))) for key in ("limits", "ceilings"))
         and unique([text(group.get("name")) for group in groups])
         and all(unique(routes(group.get("routes"))) for group in groups)
     )
