@@ -87,6 +87,12 @@ pub fn patch(body: &[u8]) -> Result<Patch, Response> {
             bad(&format!("revision: expected the text that GET gave, found {}", brief(raw.get())))
         })
     })?;
+    if fields.contains_key("tenant") {
+        // A row that owns other calls from now on may not be the one that can be changed here any more.
+        return Err(bad(
+            "tenant: which calls a row owns is said where it stands, and cannot be changed here",
+        ));
+    }
     if fields.is_empty() {
         return Err(bad(&format!("nothing to change; expected at least one of {KEYS}")));
     }
