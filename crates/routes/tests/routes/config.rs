@@ -332,7 +332,7 @@ fn a_document_that_is_no_json_is_the_settings_services_fault() {
 
 #[test]
 fn which_calls_a_row_owns_is_not_for_a_request_to_say() {
-    let mut host = Fake::with_settings(Ok(section(GOOD)));
+    let host = Fake::with_settings(Ok(section(GOOD)));
     let response = host.respond(&post(r#"{"maxQueued":3,"tenant":{"preset":"reviewer"}}"#));
     assert_eq!(response.status, 400);
     assert!(error(&response).starts_with("tenant: "), "{}", error(&response));
