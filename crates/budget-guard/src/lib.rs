@@ -17,7 +17,6 @@ use bindings::dsh::plugin::types::{
 };
 use bindings::exports::dsh::plugin::lifecycle::{LiveCall, Mode, Problem, RestoredCall, WaitingCall};
 use bindings::exports::dsh::plugin::{lifecycle, llm_stream, tool_pre_execute};
-use bindings::wit_future;
 use serde_json::{Map, Value};
 use wit_bindgen::FutureWriter;
 
@@ -25,18 +24,8 @@ mod bindings;
 
 const MINUTE: u64 = 60_000;
 
-/// What a route is known by.
+/// What a route is known by: its provider and its model.
 type Key = (String, String);
-
-#[derive(Clone, Copy)]
-struct Config {
-    /// Calls that may begin within a minute on one route.
-    per_minute: Option<usize>,
-    /// How long one may wait, in milliseconds; 0 is not at all.
-    max_wait_ms: u64,
-}
-
-const DEFAULT: Config = Config { per_minute: None, max_wait_ms: 30_000 };
 
 struct Waiter {
     id: CallId,
@@ -46,82 +35,76 @@ struct Waiter {
 }
 
 struct Guard {
-    config: Config,
+    /// Calls that may begin within a minute on one route; nothing lets all pass.
+    per_minute: Option<usize>,
+    /// How long one may wait, in milliseconds; 0 is not at all.
+    max_wait_ms: u64,
     /// When the calls of the last minute began, the oldest first; of routes that had any.
     begun: BTreeMap<Key, VecDeque<Instant>>,
     /// Those who wait, the oldest first.
-    line: VecDeque<Waiter>,
+    line: Vec<Waiter>,
 }
 
 thread_local! {
     static GUARD: RefCell<Guard> = const {
-        RefCell::new(Guard { config: DEFAULT, begun: BTreeMap::new(), line: VecDeque::new() })
+        RefCell::new(Guard { per_minute: None, max_wait_ms: 30_000, begun: BTreeMap::new(), line: Vec::new() })
     };
 }
 
 impl Guard {
+    fn begin(&mut self, route: &Key, at: Instant) {
+        self.begun.entry(route.clone()).or_default().push_back(at);
+    }
+
     /// When the next call may begin on a route; now, if it may.
     fn room_at(&self, route: &Key, now: Instant) -> Instant {
-        match (self.config.per_minute, self.begun.get(route)) {
+        match (self.per_minute, self.begun.get(route)) {
             (Some(0), _) => Instant::MAX,
             (Some(most), Some(begun)) if begun.len() >= most => begun[begun.len() - most] + MINUTE,
             _ => now,
         }
     }
 
-    fn begin(&mut self, route: Key, at: Instant) {
-        if self.config.per_minute.is_some() {
-            self.begun.entry(route).or_default().push_back(at);
-        }
-    }
-
-    fn start(&mut self, id: CallId, route: Route, now: Instant) -> Verdict {
-        let route = (route.provider, route.model);
-        let is_first = !self.line.iter().any(|waiter| waiter.route == route);
-        if is_first && self.room_at(&route, now) <= now {
+    /// What becomes of a call that came at `since`: it begins, it is refused, or, without an answer, it waits.
+    fn decide(&mut self, route: &Key, since: Instant, now: Instant) -> Option<Result<(), Refusal>> {
+        if self.room_at(route, now) <= now {
             self.begin(route, now);
-            return Verdict::Admit;
+            return Some(Ok(()));
         }
-        if self.config.max_wait_ms == 0 {
-            return Verdict::Deny(self.refusal(&route));
-        }
-        self.enqueue(id, route, now)
+        (since.saturating_add(self.max_wait_ms) <= now).then(|| Err(self.refusal(route)))
     }
 
     fn enqueue(&mut self, id: CallId, route: Key, since: Instant) -> Verdict {
-        let (writer, settled) = wit_future::new(|| Ok(()));
-        self.line.push_back(Waiter { id, route, since, writer });
-        let deadline = Some(since.saturating_add(self.config.max_wait_ms));
-        Verdict::Wait(Waiting { settled, deadline, seniority: id })
+        let (writer, settled) = bindings::wit_future::new(|| Ok(()));
+        self.line.push(Waiter { id, route, since, writer });
+        Verdict::Wait(Waiting {
+            settled,
+            deadline: Some(since.saturating_add(self.max_wait_ms)),
+            seniority: id,
+        })
     }
 
-    /// Ends the waits that are over; when to come again.
+    /// Forgets what began more than a minute ago and ends the waits that are over; says when to come again.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
         self.begun.retain(|_, begun| {
-            while begun.front().is_some_and(|&at| at + MINUTE <= now) {
-                begun.pop_front();
-            }
+            begun.retain(|at| at + MINUTE > now);
             !begun.is_empty()
         });
         let mut next = None;
         for waiter in std::mem::take(&mut self.line) {
-            let (room, deadline) =
-                (self.room_at(&waiter.route, now), waiter.since.saturating_add(self.config.max_wait_ms));
-            if room <= now {
-                self.begin(waiter.route, now);
-                write(waiter.writer, Ok(()));
-            } else if deadline <= now {
-                write(waiter.writer, Err(self.refusal(&waiter.route)));
+            if let Some(decided) = self.decide(&waiter.route, waiter.since, now) {
+                write(waiter.writer, decided);
             } else {
-                next = Some(next.unwrap_or(Instant::MAX).min(room).min(deadline));
-                self.line.push_back(waiter);
+                let deadline = waiter.since.saturating_add(self.max_wait_ms);
+                next = Some(self.room_at(&waiter.route, now).min(deadline).min(next.unwrap_or(Instant::MAX)));
+                self.line.push(waiter);
             }
         }
         next
     }
 
     fn refusal(&self, (provider, model): &Key) -> Refusal {
-        let most = self.config.per_minute.unwrap_or_default();
+        let most = self.per_minute.unwrap_or_default();
         Refusal {
             code: "BUDGET_EXCEEDED".into(),
             reason: RefusalReason::Other(None),
@@ -130,53 +113,45 @@ impl Guard {
             ),
         }
     }
+
+    fn configure(&mut self, json: &str, mode: Mode) -> Result<Vec<Problem>, Vec<Problem>> {
+        let problem = |path: &str, message: String| Problem { path: path.into(), message };
+        let keys: Map<String, Value> = serde_json::from_str(json)
+            .map_err(|error| vec![problem("", format!("expected an object: {error}"))])?;
+        let (mut per_minute, mut max_wait_ms, mut problems) = (None, 30_000, Vec::new());
+        for (key, value) in &keys {
+            match (key.as_str(), value.as_u64()) {
+                ("perMinute", Some(most)) => per_minute = Some(usize::try_from(most).unwrap_or(usize::MAX)),
+                ("maxWaitMs", Some(ms)) => max_wait_ms = ms,
+                ("perMinute" | "maxWaitMs", None) => {
+                    problems.push(problem(key, format!("expected a whole number from 0, found {value}")));
+                }
+                _ => problems.push(problem(key, "unknown key; known are perMinute and maxWaitMs".into())),
+            }
+        }
+        if mode == Mode::Strict && !problems.is_empty() {
+            return Err(problems);
+        }
+        (self.per_minute, self.max_wait_ms) = (per_minute, max_wait_ms);
+        Ok(problems)
+    }
 }
 
 /// The host has a reader at the other end, so a value is taken at once.
 fn write(writer: FutureWriter<Result<(), Refusal>>, value: Result<(), Refusal>) {
-    let written = pin!(writer.write(value));
-    let Poll::Ready(_) = written.poll(&mut Context::from_waker(Waker::noop())) else {
-        panic!("the host does not read")
-    };
+    let written = pin!(writer.write(value)).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(matches!(written, Poll::Ready(_)), "the host does not read");
 }
 
-fn parse(json: &str) -> (Option<Config>, Vec<Problem>) {
-    let mut config = DEFAULT;
-    let mut problems = Vec::new();
-    let mut problem = |path: &str, message: String| problems.push(Problem { path: path.into(), message });
-    let object = match serde_json::from_str::<Map<String, Value>>(json) {
-        Ok(object) => object,
-        Err(error) => {
-            problem("", format!("expected an object: {error}"));
-            return (None, problems);
-        }
-    };
-    for (key, value) in &object {
-        match (key.as_str(), value.as_u64()) {
-            ("perMinute", Some(most)) => {
-                config.per_minute = Some(usize::try_from(most).unwrap_or(usize::MAX));
-            }
-            ("maxWaitMs", Some(ms)) => config.max_wait_ms = ms,
-            ("perMinute" | "maxWaitMs", None) => {
-                problem(key, format!("expected a whole number from 0, found {value}"));
-            }
-            _ => problem(key, "unknown key; known are perMinute and maxWaitMs".into()),
-        }
-    }
-    (Some(config), problems)
+fn key(Route { provider, model }: Route) -> Key {
+    (provider, model)
 }
 
 struct Component;
 
 impl lifecycle::Guest for Component {
     fn configure(json: String, mode: Mode, _now: Instant) -> Result<Vec<Problem>, Vec<Problem>> {
-        match parse(&json) {
-            (Some(config), problems) if problems.is_empty() || mode == Mode::Lenient => {
-                GUARD.with_borrow_mut(|guard| guard.config = config);
-                Ok(problems)
-            }
-            (_, problems) => Err(problems),
-        }
+        GUARD.with_borrow_mut(|guard| guard.configure(&json, mode))
     }
 
     fn tick(now: Instant) -> Option<Instant> {
@@ -187,13 +162,11 @@ impl lifecycle::Guest for Component {
         GUARD.with_borrow_mut(|guard| {
             for LiveCall { call, since, .. } in live {
                 if let RestoredCall::Model(call) = call {
-                    guard.begin((call.route.provider, call.route.model), since);
+                    guard.begin(&key(call.route), since);
                 }
             }
             let restored = waiting.into_iter().map(|WaitingCall { id, call, since, .. }| match call {
-                RestoredCall::Model(call) => {
-                    (id, guard.enqueue(id, (call.route.provider, call.route.model), since))
-                }
+                RestoredCall::Model(call) => (id, guard.enqueue(id, key(call.route), since)),
                 RestoredCall::Tool(_) => (id, Verdict::Admit),
             });
             restored.collect()
@@ -203,16 +176,23 @@ impl lifecycle::Guest for Component {
 
 impl llm_stream::Guest for Component {
     fn start(id: CallId, call: StreamCall, now: Instant) -> Verdict {
-        GUARD.with_borrow_mut(|guard| guard.start(id, call.route, now))
+        GUARD.with_borrow_mut(|guard| {
+            // Whoever waits and may begin now comes first.
+            guard.tick(now);
+            let route = key(call.route);
+            match guard.decide(&route, now, now) {
+                Some(Ok(())) => Verdict::Admit,
+                Some(Err(refusal)) => Verdict::Deny(refusal),
+                None => guard.enqueue(id, route, now),
+            }
+        })
     }
 
     fn finish(id: CallId, _outcome: Outcome, _now: Instant) {
         GUARD.with_borrow_mut(|guard| {
-            // Whoever gave up is not in line any more; the host ignores the answer, but an unwritten future may not be dropped.
-            if let Some(waiter) =
-                guard.line.iter().position(|waiter| waiter.id == id).and_then(|at| guard.line.remove(at))
-            {
-                write(waiter.writer, Ok(()));
+            if let Some(at) = guard.line.iter().position(|waiter| waiter.id == id) {
+                // Whoever gave up is not in line any more; the host ignores the answer, but an unwritten future may not be dropped.
+                write(guard.line.remove(at).writer, Ok(()));
             }
         });
     }
