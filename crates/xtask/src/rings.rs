@@ -139,17 +139,26 @@ impl Ring {
                 components()?;
                 pack::build(root, addon::Profile::Dev)?;
                 let tell = |harness, tests: &mut Command| browser.tell(root, &tools, harness, tests);
-                let pages = [TEST_TIMEOUT, "--test-concurrency=3", "tests/browser/!(load).test.ts"];
                 let wanted = Harness::wanted()?;
-                let total = on_each_harness(root, &tools, &wanted, &pages, skipped, tell)?;
-                // What is measured has the machine for itself, and one harness is enough for it.
-                let measured: Vec<Harness> =
-                    wanted.into_iter().filter(|harness| *harness == harness::ALL[0]).collect();
-                if measured.is_empty() {
-                    skipped.push(format!("browser load: measured on dsh {} alone", harness::ALL[0].version));
-                }
-                let load = [TEST_TIMEOUT, "--test-concurrency=1", "tests/browser/load.test.ts"];
-                Ok(total.and(on_each_harness(root, &tools, &measured, &load, skipped, tell)?))
+                let (first, others): (Vec<Harness>, Vec<Harness>) =
+                    wanted.into_iter().partition(|harness| *harness == harness::ALL[0]);
+                let on = |harnesses: &[Harness], files: &str, at_once: &str, skipped: &mut Vec<String>| {
+                    let concurrency = format!("--test-concurrency={at_once}");
+                    on_each_harness(
+                        root,
+                        &tools,
+                        harnesses,
+                        &[TEST_TIMEOUT, &concurrency, files],
+                        skipped,
+                        tell,
+                    )
+                };
+                let all = on(&first, "tests/browser/!(load).test.ts", "3", skipped)?;
+                // The card itself is the same in every harness: there, what it has to do with the harness.
+                let seams = on(&others, "tests/browser/!(load|now|queueing|states).test.ts", "3", skipped)?;
+                // What is measured has the machine for itself.
+                let load = on(&first, "tests/browser/load.test.ts", "1", skipped)?;
+                Ok(all.and(seams).and(load))
             }
             Self::Api => {
                 let schemathesis = match schemathesis::install(root) {
