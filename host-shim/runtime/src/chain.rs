@@ -36,7 +36,7 @@ use crate::ask::{Answer, Ask, AskId};
 use crate::bindings::exports::dsh::plugin::lifecycle::RestoredCall;
 use crate::clock::thread_cpu_ms;
 use crate::log::LogLine;
-use crate::plugin::Role;
+use crate::plugin::{Incoming, Role};
 use crate::routes::{Request, RequestId, Response};
 use crate::{
     CallId, Component, ConfigureError, Fault, Instant, Limits, MemberId, Mode, Options, Outcome, Plugin,
@@ -133,9 +133,10 @@ impl Chain {
         config: Option<(String, Mode)>,
         now: Instant,
     ) -> Result<Vec<Problem>, StartError> {
+        let incoming = Incoming { component, limits, config };
         let changed = match self.at(name) {
-            Some(at) => self.replace_at(at, component, limits, config, now),
-            None => self.insert(name, component, limits, config, now),
+            Some(at) => self.replace_at(at, incoming, now),
+            None => self.insert(name, incoming, now),
         };
         self.settle(now);
         changed
@@ -144,13 +145,11 @@ impl Chain {
     fn replace_at(
         &mut self,
         at: usize,
-        component: Component,
-        limits: Limits,
-        config: Option<(String, Mode)>,
+        incoming: Incoming,
         now: Instant,
     ) -> Result<Vec<Problem>, StartError> {
-        let world = component.world();
-        self.links[at].plugin.replace_under(component, limits, config, now)?;
+        let world = incoming.component.world();
+        self.links[at].plugin.replace_under(incoming, now)?;
         let problems = self.links[at].plugin.status().problems;
         // One of the other world may have another place.
         if at + 1 < self.links.len() {
@@ -164,14 +163,8 @@ impl Chain {
         Ok(problems)
     }
 
-    fn insert(
-        &mut self,
-        name: &str,
-        component: Component,
-        limits: Limits,
-        config: Option<(String, Mode)>,
-        now: Instant,
-    ) -> Result<Vec<Problem>, StartError> {
+    fn insert(&mut self, name: &str, incoming: Incoming, now: Instant) -> Result<Vec<Problem>, StartError> {
+        let Incoming { component, limits, config } = incoming;
         let place = self.place_of(name, component.world());
         let role = Role::Added(name.to_owned());
         let (config, mode) = config.unwrap_or_else(|| ("{}".into(), Mode::Strict));
