@@ -158,6 +158,24 @@ pub fn spawn(session: &str) -> ToolCall {
     }
 }
 
+/// What may have become of a file: it is empty, another, cut short or has grown, or one bit of it is flipped, at so many places.
+pub fn spoilt(whole: &[u8], places: usize) -> Vec<Vec<u8>> {
+    let flipped = (0..whole.len()).step_by(whole.len().div_ceil(places)).map(|at| {
+        let mut bytes = whole.to_vec();
+        bytes[at] ^= 0x10;
+        bytes
+    });
+    let mut files = vec![
+        Vec::new(),
+        b"\x7fELF".to_vec(),
+        whole[..whole.len() / 2].to_vec(),
+        whole[..whole.len() - 1].to_vec(),
+        [whole, &[0]].concat(),
+    ];
+    files.extend(flipped);
+    files
+}
+
 /// The usual route.
 pub fn route() -> Route {
     Route { provider: ROUTE.0.into(), model: ROUTE.1.into() }

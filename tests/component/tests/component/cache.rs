@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use component_tests::{Host, budget_path, is_admitted, is_waiting, limit, release_path, runtime};
+use component_tests::{Host, budget_path, is_admitted, is_waiting, limit, release_path, runtime, spoilt};
 use gen_limit_runtime::{Cache, Component};
 
 /// A folder of this test's own, which goes with it.
@@ -80,21 +80,8 @@ fn a_file_that_is_not_whole_is_not_loaded_and_is_written_anew() {
     assert!(!load(&folder).was_cached());
     let path = folder.the_file();
     let whole = bytes(&path);
-    let flipped = |at: usize| {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 0x10;
-        bytes
-    };
-    let mut bad = vec![
-        Vec::new(),
-        b"\x7fELF".to_vec(),
-        whole[..31].to_vec(),
-        whole[..whole.len() / 2].to_vec(),
-        [whole.clone(), vec![0]].concat(),
-    ];
-    // Anywhere: the digest, the header of the code, the code.
-    bad.extend((0..whole.len()).step_by(whole.len() / 20).map(flipped));
-    for content in bad {
+    // It ends within the digest, or is spoilt anywhere: in the digest, the header of the code, the code.
+    for content in spoilt(&whole, 20).into_iter().chain([whole[..31].to_vec()]) {
         fs::write(&path, &content).expect("written");
         assert!(!load(&folder).was_cached(), "{} bytes", content.len());
         assert_eq!(bytes(&path).len(), whole.len(), "it is whole again");

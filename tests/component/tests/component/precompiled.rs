@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use component_tests::{Host, budget_path, is_admitted, is_waiting, limit, release_path, runtime};
+use component_tests::{Host, budget_path, is_admitted, is_waiting, limit, release_path, runtime, spoilt};
 use gen_limit_runtime::{Cache, Component, Precompiled, Source, precompile};
 use wasmtime::{Config, Engine, ModuleVersionStrategy};
 
@@ -95,24 +95,10 @@ fn the_same_component_gives_the_same_code() {
 fn what_is_not_that_very_code_is_not_loaded_and_is_named() {
     let delivered = Delivered::new("very");
     let whole = &delivered.code;
-    let flipped = |at: usize| {
-        let mut code = whole.clone();
-        code[at] ^= 0x10;
-        code
-    };
-    let mut bad = vec![
-        Vec::new(),
-        b"\x7fELF".to_vec(),
-        whole[..whole.len() / 2].to_vec(),
-        whole[..whole.len() - 1].to_vec(),
-        [whole.clone(), vec![0]].concat(),
-        delivered.component.clone(),
-    ];
-    bad.extend((0..whole.len()).step_by(whole.len() / 100).map(flipped));
     // So that it is compiled once.
     let cache = Cache::in_folder(delivered.folder.join("cache"));
     let known = delivered.known(whole);
-    for code in bad {
+    for code in spoilt(whole, 100).into_iter().chain([delivered.component.clone()]) {
         delivered.put(&code);
         let component = delivered.load_as(&known, Some(&cache));
         let (source, notice) = told(&component);
