@@ -5,8 +5,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use component_tests::{ROUTE, is_admitted, limit, release, runtime, stream};
+use component_tests::{ROUTE, is_admitted, limit, release, release_path, runtime, stream};
 use gen_limit_runtime::{Chain, Limits, Mode, Options, Outcome};
+use wasmtime::component::{Component, Linker};
+use wasmtime::{Config, Engine, Store};
 
 /// One tenant alone and all of them are measured in turns, so that whatever else the machine does is the same for both.
 const ROUNDS: usize = 15;
@@ -25,9 +27,8 @@ fn main() {
     let mut alone = vec![tenant()];
     decide(&mut alone, DECISIONS);
 
-    let (before, start) = (resident(), Instant::now());
-    let mut tenants: Vec<Chain> = (0..count).map(|_| tenant()).collect();
-    let made = start.elapsed() / count as u32;
+    let before = resident();
+    let (mut tenants, made) = each(count, tenant);
     let idle = resident().saturating_sub(before) / count;
     decide(&mut tenants, count);
     let used = resident().saturating_sub(before) / count;
@@ -38,6 +39,12 @@ fn main() {
         p99: median(rounds.iter().map(|round| round[which].p99)),
     });
 
+    let (_bare, instantiated) = each(count, instances());
+    let configured = Took {
+        median: made.median.saturating_sub(instantiated.median),
+        best: made.best.saturating_sub(instantiated.best),
+    };
+
     let linear = tenants[0].status().memory_bytes;
     let ratio = many.p99.as_secs_f64() / one.p99.as_secs_f64();
     if arguments.iter().any(|argument| argument == "--json") {
@@ -45,7 +52,10 @@ fn main() {
             "{}",
             serde_json::json!({
                 "tenants": count,
-                "instantiateUs": micros(made),
+                "instantiateUs": micros(instantiated.median),
+                "instantiateBestUs": micros(instantiated.best),
+                "configureUs": micros(configured.median),
+                "configureBestUs": micros(configured.best),
                 "idleBytes": idle,
                 "residentBytes": used,
                 "linearMemoryBytes": linear,
@@ -57,7 +67,9 @@ fn main() {
             })
         );
     } else {
-        println!("{count} tenants: {made:?} to make one and configure it");
+        println!("{count} tenants");
+        println!("an instance alone:      median {:?} best {:?}", instantiated.median, instantiated.best);
+        println!("what configuring it adds: median {:?} best {:?}", configured.median, configured.best);
         println!("resident {idle} bytes each, {used} after a call ({linear} bytes of linear memory)");
         println!("start and finish, one tenant:  p50 {:?} p99 {:?}", one.p50, one.p99);
         println!("start and finish, all in turn: p50 {:?} p99 {:?} ({ratio:.2} times)", many.p50, many.p99);
@@ -67,6 +79,51 @@ fn main() {
 fn tenant() -> Chain {
     let options = Options { limits: Limits::default(), config: limit(2, ""), mode: Mode::Strict };
     Chain::new(runtime(), "gen-limit", release(), options, 0).expect("a tenant").0
+}
+
+/// Makes instances and calls none of them: wasmtime's own part of what a tenant takes. What the host adds before it can call
+/// one, looking up the exports and comparing their types, counts as configuring.
+fn instances() -> impl FnMut() -> Store<()> {
+    // Whatever of the host's settings bears on making an instance.
+    let mut config = Config::new();
+    config
+        .epoch_interruption(true)
+        .signals_based_traps(false)
+        .memory_reservation(256 << 20)
+        .memory_guard_size(0)
+        .guard_before_linear_memory(false)
+        .memory_reservation_for_growth(0);
+    let engine = Engine::new(&config).expect("an engine");
+    let component = Component::from_file(&engine, release_path()).expect("run `cargo xtask component`");
+    let mut linker = Linker::new(&engine);
+    linker.define_unknown_imports_as_traps(&component).expect("imports");
+    let ready = linker.instantiate_pre(&component).expect("it can be linked");
+    let make = move || {
+        let mut store = Store::new(&engine, ());
+        store.set_epoch_deadline(1);
+        ready.instantiate(&mut store).expect("an instance");
+        store
+    };
+    // The first of an engine prepares what all share.
+    make();
+    make
+}
+
+struct Took {
+    median: Duration,
+    best: Duration,
+}
+
+/// Makes so many of something, all of which stay, and says what one took.
+fn each<T>(count: usize, mut make: impl FnMut() -> T) -> (Vec<T>, Took) {
+    let (made, mut took): (Vec<T>, Vec<Duration>) = (0..count)
+        .map(|_| {
+            let start = Instant::now();
+            (make(), start.elapsed())
+        })
+        .unzip();
+    took.sort_unstable();
+    (made, Took { median: took[count / 2], best: took[0] })
 }
 
 struct Spread {
