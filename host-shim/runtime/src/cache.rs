@@ -27,10 +27,10 @@ use crate::engine::hex;
 
 /// So many files are kept.
 const MOST_FILES: usize = 32;
-/// Length of the digest that a file begins with.
-const DIGEST_BYTES: usize = 32;
-/// No file is longer: compiled code takes a few times what its component does.
-const MAX_FILE_BYTES: u64 = 256 << 20;
+/// Length of a digest.
+pub(crate) const DIGEST_BYTES: usize = 32;
+/// No file of code is longer: it takes a few times what its component does.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// A folder with compiled code.
 #[derive(Clone, Debug)]

@@ -16,8 +16,9 @@
 //! # Change
 //!
 //! Plugins are added, replaced and removed while calls run and wait. One that is added, or gets another place because its
-//! successor is of the other world, is told of every call of its kind that is past its place, as running: it did not admit them, but it
-//! has to count them. Where one is removed, those that it kept waiting go on to the next. The host's own plugin is always there.
+//! successor is of the other world, is told of every call of its kind that is past its place, as running: it did not admit
+//! them, but it has to count them. Where one is removed, those that it kept waiting go on to the next. The host's own plugin is
+//! always there.
 //!
 //! So a call need not be known to just the plugins before some place. Wherever a wait ends, those are asked that do not know
 //! the call; whoever refuses, it is over for all that do.

@@ -22,9 +22,9 @@ use crate::error::quoted;
 pub(crate) const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The contract's package.
-pub(crate) const PACKAGE: &str = "dsh:plugin";
+const PACKAGE: &str = "dsh:plugin";
 /// The contract's version.
-pub(crate) const VERSION: &str = "0.1.0";
+const VERSION: &str = "0.1.0";
 /// Versions that differ only behind this are compatible.
 const SERIES: &str = "0.1.";
 

@@ -10,8 +10,8 @@
 //!
 //! # Order
 //!
-//! Every answer that holds a future has it piped before
-//! anything else is called. An error out of the component is the end of the store; what it had queued can still be taken.
+//! Every answer that holds a future has it piped before anything else is called. An error out of the component is the end of the
+//! store; what it had queued can still be taken.
 
 use std::future;
 use std::pin::pin;
@@ -309,7 +309,7 @@ impl Instance {
     }
 
     /// The same for one that may take longer.
-    pub(crate) fn begin_for(&mut self, ms: u64) {
+    fn begin_for(&mut self, ms: u64) {
         self.store.set_epoch_deadline(1);
         let state = self.store.data_mut();
         state.may_burn_ms = ms;

@@ -20,9 +20,9 @@
 //! tick; else a component that burns a little less than it may in every call would never be stopped.
 //!
 //! The limiter's longest operation is to end or serve 2 000 waits and as many again in the tick after it, each on a route of its
-//! own: 45 ms where this was measured; thus 80. Making a successor is an operation of its own, which may burn as much again. One that fails slowly is tried again after
-//! other events had their turn, so a component that loops wherever it is called costs its caller two loops at most before
-//! somebody else gets to run.
+//! own: 45 ms where this was measured; thus 80. Making a successor is an operation of its own, which may burn as much again. One
+//! that fails slowly is tried again after other events had their turn, so a component that loops wherever it is called costs its
+//! caller two loops at most before somebody else gets to run.
 //!
 //! # Written down
 //!

@@ -19,14 +19,9 @@ use std::{fs, io};
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 
+use crate::cache::{DIGEST_BYTES, MAX_FILE_BYTES};
 use crate::engine::{self, hex};
 use crate::{LoadError, inspect};
-
-/// No file of code is longer: it takes a few times what its component does.
-const MAX_FILE_BYTES: u64 = 256 << 20;
-
-/// The length of a digest.
-const DIGEST_BYTES: usize = 32;
 
 /// Where compiled code is, and which it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -116,14 +116,14 @@ struct Took {
 
 /// Makes so many of something, all of which stay, and says what one took.
 fn each<T>(count: usize, mut make: impl FnMut() -> T) -> (Vec<T>, Took) {
-    let (made, mut took): (Vec<T>, Vec<Duration>) = (0..count)
+    let (all, mut took): (Vec<T>, Vec<Duration>) = (0..count)
         .map(|_| {
             let start = Instant::now();
             (make(), start.elapsed())
         })
         .unzip();
     took.sort_unstable();
-    (made, Took { median: took[count / 2], best: took[0] })
+    (all, Took { median: took[count / 2], best: took[0] })
 }
 
 struct Spread {

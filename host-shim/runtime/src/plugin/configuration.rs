@@ -20,13 +20,13 @@ impl Plugin {
     ///
     /// While the component has failed this is an attempt to bring it back under the new configuration.
     ///
-    /// [`Status::problems`] speaks of the configuration brought last. Whoever falls back to an older one after a refusal, and
-    /// wants the refused one listed as long as that is in force, brings the refused one once more.
+    /// [`Status::problems`](crate::Status::problems) speaks of the configuration brought last. Whoever falls back to an
+    /// older one after a refusal, and wants the refused one listed as long as that is in force, brings the refused one once more.
     ///
     /// # Errors
     ///
-    /// If its text is too long, or the component refuses it or fails over it; that is not charged to `maxRestarts`. What was in force still is; but `onFailure` and `maxRestarts` are taken
-    /// over while there is no component to judge the rest.
+    /// If its text is too long, or the component refuses it or fails over it; that is not charged to `maxRestarts`. What was in
+    /// force still is; but `onFailure` and `maxRestarts` are taken over while there is no component to judge the rest.
     pub fn configure(
         &mut self,
         json: &str,
