@@ -144,6 +144,16 @@ pub enum Fault {
     Trap(String),
 }
 
+/// A configuration that was in force once and is refused by a successor is a fault like any other.
+impl From<StartError> for Fault {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Fault(fault) => fault,
+            StartError::Config { .. } => Self::Trap(error.to_string()),
+        }
+    }
+}
+
 /// A text out of a file, as a part of one sentence: without line ends, and not longer than somebody reads.
 pub(crate) fn quoted(text: &str) -> String {
     const MOST: usize = 400;

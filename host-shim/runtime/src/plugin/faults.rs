@@ -18,7 +18,7 @@ use crate::clock::thread_cpu_ms;
 use crate::config::OnFailure;
 use crate::log::Level;
 use crate::plugin::{Plugin, UNAVAILABLE, Work};
-use crate::{CallId, Fault, Instant, Refusal, RefusalReason, StartError, Verdict};
+use crate::{CallId, Fault, Instant, Refusal, RefusalReason, Verdict};
 
 /// `maxRestarts` counts over this time, and the pause between attempts grows to it.
 const WINDOW_MS: u64 = 60_000;
@@ -182,11 +182,7 @@ impl Plugin {
 
     /// A new instance of the component in force, under the configuration in force.
     fn rebuild(&mut self, now: Instant) -> Result<(), Fault> {
-        let fresh = match self.fresh(&self.config, now) {
-            Ok(fresh) => fresh,
-            Err(StartError::Fault(fault)) => return Err(fault),
-            Err(refused @ StartError::Config { .. }) => return Err(Fault::Trap(refused.to_string())),
-        };
+        let fresh = self.fresh(&self.config, now)?;
         self.take_over(fresh, now)?;
         self.faults.restarts += 1;
         Ok(())

@@ -146,10 +146,8 @@ impl Plugin {
         if matches!(self.work, Work::Failed { .. }) {
             return Ok(());
         }
-        match self.fresh(&self.config, now) {
-            Ok(fresh) => self.take_over(fresh, now),
-            Err(error) => Err(Fault::Trap(error.to_string())),
-        }
+        let fresh = self.fresh(&self.config, now)?;
+        self.take_over(fresh, now)
     }
 
     /// A fresh instance of the component in force, under a configuration that need not be.
