@@ -14,6 +14,8 @@ const WAITERS = 500;
 const TASK_MS = 50;
 /** How much of a processor looking may cost the harness. */
 const SHARE = 0.01;
+/** What the harness takes at most while nobody looks, on a machine that is left alone. Where it takes more, everything does. */
+const IDLE_SHARE = 0.005;
 
 /** For how long each is looked at, in milliseconds. */
 const WHILE_MS = 10_000;
@@ -85,7 +87,7 @@ test('500 in line for 50 models', (t) => {
           }
         }
         t.diagnostic(`of a processor: ${(100 * used.hidden).toFixed(2)} % while nobody looks, ${(100 * used.visible).toFixed(2)} % while somebody does`);
-        assert.ok(used.visible - used.hidden < SHARE, JSON.stringify(used));
+        assert.ok(used.visible - used.hidden < SHARE * Math.max(1, used.hidden / IDLE_SHARE), JSON.stringify(used));
       }));
 
     held.open();
