@@ -93,7 +93,7 @@ proptest! {
 
     #[test]
     fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, false);
+        drive(Native(Limiter::new(), Vec::new()), &world, &steps, false);
     }
 }
 
@@ -102,7 +102,7 @@ proptest! {
 
     #[test]
     fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
-        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, true);
+        drive(Native(Limiter::new(), Vec::new()), &world, &steps, true);
     }
 }
 
@@ -111,6 +111,6 @@ proptest! {
 
     #[test]
     fn nobody_starves_while_holdings_end((world, steps, arrivals) in fair_history()) {
-        starve(&mut Native(Limiter::new(), Vec::new()), &world, &steps, &arrivals);
+        starve(Native(Limiter::new(), Vec::new()), &world, &steps, &arrivals);
     }
 }

@@ -247,13 +247,13 @@ proptest! {
 
     #[test]
     fn the_component_answers_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Hosted::of(&world), &world, &steps, false);
+        drive(Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
     }
 
     #[test]
     fn the_component_answers_as_the_rules_say_in_as_many_others((world, steps) in history(40, false)) {
-        drive(&mut Hosted::of(&world), &world, &steps, false);
+        drive(Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
     }
 }
