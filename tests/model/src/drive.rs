@@ -1,17 +1,20 @@
 //! Runs a history through the model and a subject and compares them after every step.
 
+use std::sync::Arc;
+
+use limiter::config::{Mode, parse};
 use limiter::{
-    CallId, Grant, Instant, LiveCall, Need, Outcome, Route, ScopeKey, Settled, SpawnCall, Stats, StreamCall,
-    Verdict, WaitingCall,
+    Audit, CallId, Config, Grant, Instant, LiveCall, Need, Outcome, Route, ScopeKey, Settled, SpawnCall,
+    Stats, StreamCall, Verdict, WaitingCall,
 };
 
 use crate::history::{ROUTES, Step};
-use crate::run::{Run, config};
+use crate::run::Run;
 
 /// What is compared with the model.
 pub trait Subject {
-    /// Replaces the configuration.
-    fn configure(&mut self, json: &str, now: Instant);
+    /// Replaces the configuration, which is this text.
+    fn configure(&mut self, config: &Configured, now: Instant);
     /// A model call arrives.
     fn start_stream(&mut self, id: CallId, call: StreamCall, now: Instant) -> Verdict;
     /// A spawn arrives.
@@ -31,12 +34,34 @@ pub trait Subject {
     fn settled(&mut self) -> Vec<Settled>;
     /// What `stats` says, if it can be asked at any time.
     fn stats(&mut self, now: Instant) -> Option<Stats>;
+    /// Who is there, if what is kept for speed can be looked at.
+    fn audit(&self) -> Option<Audit> {
+        None
+    }
+}
+
+/// A configuration, as text and as the limiter reads it.
+#[derive(Debug)]
+pub struct Configured {
+    /// The text.
+    pub json: String,
+    /// What it says.
+    pub config: Config,
+}
+
+impl Configured {
+    /// Reads a configuration of a test.
+    pub fn new(json: &str) -> Arc<Self> {
+        let (config, _) =
+            parse(json, Mode::Strict).unwrap_or_else(|problems| panic!("{problems:?} in {json}"));
+        Arc::new(Self { json: json.into(), config })
+    }
 }
 
 /// What a host knows when the state is lost.
 pub struct Known {
     /// The configuration in force.
-    pub json: String,
+    pub config: Arc<Configured>,
     /// Seats held of pooled scopes.
     pub capacity: Vec<Grant>,
     /// Who runs.
@@ -126,7 +151,7 @@ impl<S: Subject> History<S> {
                 }
             }
             Step::Tick(ms) => _ = self.run.advance(ms.into()),
-            Step::Configure(ref world) => self.run.configure(world, config(world)),
+            Step::Configure(ref world) => self.run.configure(Configured::new(world)),
             Step::Capacity(at, seats, ms, contended) => {
                 let pooled: Vec<ScopeKey> = self.run.model.pooled().cloned().collect();
                 if !pooled.is_empty() {

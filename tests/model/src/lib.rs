@@ -4,15 +4,22 @@
 
 mod drive;
 mod ends;
+mod exhaustive;
 mod history;
 mod model;
+mod native;
 mod pools;
 mod rules;
 mod run;
+mod starvation;
 mod tables;
+mod worlds;
 
-pub use drive::{Known, Subject, drive, starve};
+pub use drive::{Configured, Known, Subject, drive, starve};
+pub use exhaustive::{Covered, Op, Violation, World as SmallWorld, explore};
 pub use history::{Step, World, fair_history, history, world};
 pub use model::{Answer, Model};
-pub use run::{Run, config};
+pub use native::Native;
+pub use run::Run;
 pub use tables::{Call, Tables};
+pub use worlds::{all, base, small};

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use limiter::config::Limit;
 use limiter::{
-    AnyCall, CallId, Config, CountBy, Instant, LiveCall, Reason, Route, ScopeKey, SpawnCall, SpawnEnd,
-    StreamCall, WaitEnded, WaitingCall,
+    AnyCall, CallId, CountBy, Instant, LiveCall, Reason, Route, ScopeKey, SpawnCall, SpawnEnd, StreamCall,
+    WaitEnded, WaitingCall,
 };
 
-use crate::tables::{self, Call, Knobs, Refused, Scope, Tables};
+use crate::drive::Configured;
+use crate::tables::{self, Call, Knobs, Refused, Scope, Spawn, Tables};
 
 /// The pool that a row names, and whether there is a ceiling: seats of one source are none of another.
 pub type Source = (Option<String>, bool);
@@ -33,10 +34,10 @@ pub enum Answer {
 pub type Ended = Vec<(CallId, Result<(), Reason>)>;
 
 /// The rules, a configuration and the names of who is there.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Model {
     /// The configuration in force.
-    pub config: Arc<Config>,
+    pub config: Arc<Configured>,
     /// Who is there.
     pub tables: Tables,
     /// The names of the limited scopes.
@@ -73,6 +74,20 @@ impl<T: Ord + Clone> Numbers<T> {
     }
 }
 
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            config: Configured::new("{}"),
+            tables: Tables::default(),
+            keys: Arc::default(),
+            leases: BTreeMap::new(),
+            newest: 0,
+            routes: Arc::default(),
+            sessions: Arc::default(),
+        }
+    }
+}
+
 impl Model {
     /// The oldest waiter that no limit of 0 blocks.
     pub fn oldest_unpaused(&self) -> Option<CallId> {
@@ -85,7 +100,7 @@ impl Model {
     fn is_in(&self, key: &ScopeKey, route: &Route) -> bool {
         match key {
             ScopeKey::Route(own) => own == route,
-            ScopeKey::Group(name) => self.config.groups[name]
+            ScopeKey::Group(name) => self.config.config.groups[name]
                 .iter()
                 .any(|own| own == route || own.provider == route.provider && own.model == "*"),
             ScopeKey::Provider(provider) => *provider == route.provider,
@@ -114,11 +129,11 @@ impl Model {
 
     /// Another configuration is in force. Whoever is there is counted in the scopes that contain their route now, because
     /// that is worked out from the route whenever it is asked.
-    pub fn configure(&mut self, config: Arc<Config>, now: Instant) -> Ended {
+    pub fn configure(&mut self, config: Arc<Configured>, now: Instant) -> Ended {
         let before: BTreeMap<ScopeKey, Scope> =
             self.keys.iter().cloned().zip(std::mem::take(&mut self.tables.scopes)).collect();
         self.config = config;
-        let limits = &self.config.limits;
+        let limits = &self.config.config.limits;
         self.leases.retain(|key, (_, of)| limits.get(key).is_some_and(|l| l.is_pooled() && source(l) == *of));
         let limited = limits.iter().filter_map(|(key, limit)| Some((key, limit, limit.least()?)));
         for (key, limit, max) in limited.clone() {
@@ -132,13 +147,14 @@ impl Model {
         }
         self.keys = Arc::new(limited.map(|(key, ..)| key.clone()).collect());
         self.tables.routes = self.routes.names.iter().map(|route| self.scopes_of(route)).collect();
+        let config = &self.config.config;
         self.tables.knobs = Knobs {
-            queue_timeout_ms: self.config.queue_timeout_ms,
-            spawn_grace_ms: self.config.spawn_grace_ms,
-            max_overtakes: self.config.max_overtakes,
-            head_start: self.config.head_start,
-            max_queued: self.config.max_queued,
-            max_waiting: self.config.max_waiting,
+            queue_timeout_ms: config.queue_timeout_ms,
+            spawn_grace_ms: config.spawn_grace_ms,
+            max_overtakes: config.max_overtakes,
+            head_start: config.head_start,
+            max_queued: config.max_queued,
+            max_waiting: config.max_waiting,
         };
         self.end_leases(now);
         let mut ended = self.tables.end_due(now);
@@ -191,17 +207,25 @@ impl Model {
         ended.extend(self.tables.serve(now));
         let ended = self.told(ended);
         let waits = self.tables.waiting.iter().filter_map(|waiter| self.deadline(waiter));
-        let graces = self.tables.spawns.iter().filter_map(|spawn| {
-            let since = spawn.call.since;
-            let from = if spawn.credit { Some(since) } else { spawn.ended.map(|ended| ended.max(since)) };
-            from.map(|from| from.saturating_add(self.config.spawn_grace_ms))
-        });
+        let graces = self.tables.spawns.iter().filter_map(|spawn| self.grace(spawn));
         let leases = self.leases.values().filter_map(|(until, _)| *until);
         (waits.chain(graces).chain(leases).min().map(|due| due.max(now)), ended)
     }
 
+    /// When a spawn's credit, or what is remembered of it, runs out.
+    pub(crate) fn grace(&self, spawn: &Spawn) -> Option<Instant> {
+        let since = spawn.call.since;
+        let from = if spawn.credit { Some(since) } else { spawn.ended.map(|ended| ended.max(since)) };
+        from.map(|from| from.saturating_add(self.tables.knobs.spawn_grace_ms))
+    }
+
+    /// The number of a limited scope.
+    pub(crate) fn scope(&self, key: &ScopeKey) -> Option<usize> {
+        self.keys.binary_search(key).ok()
+    }
+
     fn deadline(&self, waiter: &Call) -> Option<Instant> {
-        let timeout = self.config.queue_timeout_ms;
+        let timeout = self.tables.knobs.queue_timeout_ms;
         (timeout > 0).then(|| waiter.since.saturating_add(timeout))
     }
 
@@ -218,10 +242,10 @@ impl Model {
         match refused {
             Refused::Full { everywhere: true, waiting } => {
                 let scope = ScopeKey::Everything.to_string();
-                Reason::QueueFull { scope, waiting, bound: self.config.max_waiting }
+                Reason::QueueFull { scope, waiting, bound: self.tables.knobs.max_waiting }
             }
             Refused::Full { everywhere: false, waiting } => {
-                Reason::QueueFull { scope: own(), waiting, bound: self.config.max_queued }
+                Reason::QueueFull { scope: own(), waiting, bound: self.tables.knobs.max_queued }
             }
             Refused::Late { waited_ms, blocker: None } => {
                 Reason::QueueTimeout(WaitEnded { scope: own(), waited_ms, occupancy: 0, limit: 0 })
@@ -270,7 +294,7 @@ impl Model {
     /// The state was lost and is restored. A credit runs from its spawn's admission; one that ran out under a shorter grace
     /// runs on under a longer. Of those that have come and gone nobody knows any more.
     pub fn rebuilt(&mut self, now: Instant) {
-        let grace = self.config.spawn_grace_ms;
+        let grace = self.tables.knobs.spawn_grace_ms;
         for spawn in &mut self.tables.spawns {
             spawn.credit = !spawn.failed && spawn.call.since.saturating_add(grace) > now;
         }
@@ -281,7 +305,8 @@ impl Model {
 
     /// Seats in use and credits of any scope, limited or not, as stats tell them.
     pub fn counts(&self, key: &ScopeKey) -> (u32, u32) {
-        let by_call = self.config.limits.get(key).is_some_and(|limit| limit.count_by == CountBy::Stream);
+        let by_call =
+            self.config.config.limits.get(key).is_some_and(|limit| limit.count_by == CountBy::Stream);
         let inside = |call: &&Call| self.is_in(key, &self.routes.names[call.route]);
         let holder = |call: &Call| match call.session.filter(|_| !by_call) {
             Some(session) => (0, session as u64),

@@ -10,15 +10,15 @@ use crate::model::{Ended, Model, source};
 impl Model {
     /// The pooled scopes, in the order of scopes.
     pub fn pooled(&self) -> impl Iterator<Item = &ScopeKey> {
-        self.config.limits.iter().filter(|(_, limit)| limit.is_pooled()).map(|(key, _)| key)
+        self.config.config.limits.iter().filter(|(_, limit)| limit.is_pooled()).map(|(key, _)| key)
     }
 
     /// A pool gives seats.
     pub fn capacity(&mut self, key: &ScopeKey, grant: &Grant, now: Instant) -> Ended {
         self.end_leases(now);
         let mut ended = self.tables.end_due(now);
-        let limit = self.config.limits.get(key).filter(|limit| limit.is_pooled());
-        if let Some((limit, scope)) = limit.zip(self.keys.binary_search(key).ok()) {
+        let limit = self.config.config.limits.get(key).filter(|limit| limit.is_pooled());
+        if let Some((limit, scope)) = limit.zip(self.scope(key)) {
             self.leases.insert(key.clone(), (grant.until, source(limit)));
             let scope = &mut self.tables.scopes[scope];
             (scope.seats, scope.contended) = (grant.seats, grant.contended);
@@ -44,7 +44,7 @@ impl Model {
     /// What the pools have given, as a host keeps it.
     pub fn grants(&self) -> Vec<Grant> {
         let held = self.leases.iter().filter_map(|(key, (until, _))| {
-            let scope = &self.tables.scopes[self.keys.binary_search(key).ok()?];
+            let scope = &self.tables.scopes[self.scope(key)?];
             let (seats, contended) = (scope.seats, scope.contended);
             Some(Grant { scope: key.to_string(), seats, until: *until, contended })
         });
@@ -55,7 +55,7 @@ impl Model {
     pub fn demand(&self) -> BTreeMap<String, Need> {
         let tables = &self.tables;
         let look = tables.look();
-        let pooled = self.config.limits.iter().filter(|(_, limit)| limit.is_pooled());
+        let pooled = self.config.config.limits.iter().filter(|(_, limit)| limit.is_pooled());
         let need = |key: &ScopeKey, limit: &Limit, scope: usize| {
             let claims = (0..tables.waiting.len()).filter(|&at| {
                 let needs = &look.needs[at];
@@ -64,7 +64,7 @@ impl Model {
                 let older_by = self.newest.saturating_sub(tables.waiting[at].seniority);
                 needs.contains(&scope)
                     && needs.iter().all(|&need| need >= scope || room(need))
-                    && (older_by > self.config.max_overtakes
+                    && (older_by > tables.knobs.max_overtakes
                         || !needs.iter().any(|&need| need > scope && blocks(need)))
             });
             let claims: BTreeSet<_> = claims.map(|at| tables.holder(scope, &tables.waiting[at])).collect();
@@ -79,8 +79,7 @@ impl Model {
                 wanted: (occupied + credits + claims.len() as u32).min(tables.scopes[scope].max),
             }
         };
-        let needs =
-            pooled.filter_map(|(key, limit)| Some(need(key, limit, self.keys.binary_search(key).ok()?)));
+        let needs = pooled.filter_map(|(key, limit)| Some(need(key, limit, self.scope(key)?)));
         needs.map(|need| (need.scope.clone(), need)).collect()
     }
 }

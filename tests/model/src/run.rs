@@ -2,20 +2,13 @@
 
 use std::sync::Arc;
 
-use limiter::config::{Mode, parse};
 use limiter::{
-    AnyCall, CallId, Config, Grant, Instant, Outcome, Reason, Refusal, ScopeKey, SpawnCall, StreamCall,
-    Verdict,
+    AnyCall, CallId, Grant, Instant, Outcome, Reason, Refusal, ScopeKey, SpawnCall, StreamCall, Verdict,
 };
 
-use crate::drive::{Known, Subject};
+use crate::drive::{Configured, Known, Subject};
 use crate::model::{Answer, Ended, Model};
-
-/// Reads a configuration of a test.
-pub fn config(json: &str) -> Arc<Config> {
-    let (config, _) = parse(json, Mode::Strict).unwrap_or_else(|problems| panic!("{problems:?} in {json}"));
-    Arc::new(config)
-}
+use crate::tables::Tables;
 
 /// Both. Panics where they differ.
 #[derive(Clone)]
@@ -28,16 +21,21 @@ pub struct Run<S> {
     pub now: Instant,
     /// The id of the call that comes next.
     pub next: CallId,
-    json: Arc<str>,
+    config: Arc<Configured>,
     pools: bool,
 }
 
 impl<S: Subject> Run<S> {
     /// Both under this configuration, with nobody there.
     pub fn new(subject: S, world: &str, pools: bool) -> Self {
-        let json = world.into();
-        let mut run = Self { subject, model: Model::default(), now: 1_000, next: 1, json, pools };
-        run.configure(world, config(world));
+        Self::under(subject, Configured::new(world), pools)
+    }
+
+    /// Both under this configuration, with nobody there.
+    pub fn under(subject: S, config: Arc<Configured>, pools: bool) -> Self {
+        let mut run =
+            Self { subject, model: Model::default(), now: 1_000, next: 1, config: config.clone(), pools };
+        run.configure(config);
         run
     }
 
@@ -82,10 +80,10 @@ impl<S: Subject> Run<S> {
     }
 
     /// Another configuration.
-    pub fn configure(&mut self, json: &str, config: Arc<Config>) {
-        self.subject.configure(json, self.now);
-        self.json = json.into();
-        let ended = self.model.configure(config, self.now);
+    pub fn configure(&mut self, config: Arc<Configured>) {
+        self.subject.configure(&config, self.now);
+        let ended = self.model.configure(config.clone(), self.now);
+        self.config = config;
         self.ended(ended);
     }
 
@@ -104,7 +102,7 @@ impl<S: Subject> Run<S> {
         self.advance(0);
         let (live, waiting) = self.model.known();
         let capacity = self.model.grants();
-        let known = Known { json: self.json.to_string(), capacity, live, waiting, portion };
+        let known = Known { config: self.config.clone(), capacity, live, waiting, portion };
         self.subject.rebuild(known, self.now);
         self.model.rebuilt(self.now);
         self.advance(0);
@@ -125,8 +123,37 @@ impl<S: Subject> Run<S> {
         due
     }
 
+    /// Who is there is the same for both, and so is what the limiter keeps for speed.
+    pub fn check_audit(&self) {
+        let Some(audit) = self.subject.audit() else { return };
+        let Tables { live, waiting, spawns, scopes, .. } = &self.model.tables;
+        let mut running: Vec<CallId> = live.iter().map(|call| call.id).collect();
+        running.sort_unstable();
+        assert_eq!(audit.live, running, "who runs");
+        assert!(
+            audit.waiting.iter().copied().eq(waiting.iter().map(|call| (
+                call.seniority,
+                call.id,
+                call.since
+            ))),
+            "who waits: {:?}, not {waiting:?}",
+            audit.waiting
+        );
+        let mut remembered: Vec<_> =
+            spawns.iter().map(|spawn| (spawn.call.id, spawn.credit, self.model.grace(spawn))).collect();
+        remembered.sort_unstable();
+        assert_eq!(audit.spawns, remembered, "spawns remembered");
+        for (key, seats, until, contended) in audit.seats {
+            let scope = &scopes[self.model.scope(&key).expect("a pooled scope has a limit")];
+            assert_eq!((seats, contended), (scope.seats, scope.contended), "seats of {key}");
+            let lease = self.model.leases.get(&key).and_then(|(until, _)| *until);
+            assert_eq!(until, lease, "until when {key} has seats");
+        }
+    }
+
     /// What both say of who is there and of what pools have to give is the same.
     pub fn check(&mut self, when: &str) {
+        self.check_audit();
         if self.pools {
             let needs = self.subject.demand();
             let wanted = self.model.demand();
@@ -163,7 +190,7 @@ impl<S: Subject> Run<S> {
             let spawn = tables.spawns.first().map(|spawn| &spawn.call);
             let Some(id) = tables.live.first().or(spawn).map(|call| call.id) else { break };
             self.finish(id, true);
-            self.advance(self.model.config.spawn_grace_ms);
+            self.advance(self.model.tables.knobs.spawn_grace_ms);
         }
         let tables = &self.model.tables;
         for waiter in &tables.waiting {
@@ -177,7 +204,7 @@ impl<S: Subject> Run<S> {
         self.check("at the end");
         if let Some(stats) = self.subject.stats(self.now) {
             assert_eq!(stats.entries, [], "I7: nobody is busy");
-            let limits = self.model.config.limits.len();
+            let limits = self.model.config.config.limits.len();
             assert_eq!(stats.scopes.len(), limits, "I7: only configured scopes are left");
         }
         let due = self.advance(0);

@@ -9,7 +9,7 @@ use limiter::{
     CallId, Entry, Grant, Instant, Need, Outcome, Reason, Refusal, Refused, Route, RunTotals, ScopeStats,
     Settled, SpawnCall, Stats, StreamCall, Totals, Verdict, WaitEnded,
 };
-use model::{Known, Subject, drive, history};
+use model::{Configured, Known, Subject, drive, history};
 use proptest::test_runner::{Config, FileFailurePersistence};
 use proptest::{prop_assert, proptest};
 use serde_json::Value;
@@ -40,7 +40,8 @@ impl Hosted {
 }
 
 impl Subject for Hosted {
-    fn configure(&mut self, json: &str, now: Instant) {
+    fn configure(&mut self, config: &Configured, now: Instant) {
+        let json = config.json.as_str();
         if let Some(plugin) = &mut self.plugin {
             plugin.configure(json, Mode::Strict, now).expect("histories have valid configurations");
         } else {
