@@ -197,9 +197,9 @@ struct Place<S> {
 }
 
 impl World {
-    /// Nobody's wait runs out.
+    /// Nobody's wait runs out, and no pool keeps its seats.
     fn is_patient(&self) -> bool {
-        self.configs.iter().all(|config| config.config.queue_timeout_ms == 0)
+        self.seats.is_none() && self.configs.iter().all(|config| config.config.queue_timeout_ms == 0)
     }
 
     /// The greatest distance between two ids that makes a difference.
@@ -243,8 +243,9 @@ impl<S: Subject + Clone> Place<S> {
         let mut ops = Vec::new();
         let begun: &[bool] =
             if world.longest(|config| config.head_start) > 0 { &[false, true] } else { &[false] };
-        for (at, (session, doing)) in self.by_doings(world).iter().enumerate() {
-            if at > 0 && self.by_doings(world)[at - 1].1 == *doing {
+        let sessions = self.by_doings(world);
+        for (at, (session, doing)) in sessions.iter().enumerate() {
+            if at > 0 && sessions[at - 1].1 == *doing {
                 continue;
             }
             let mine = || self.calls().filter(|call| call.session == Some(*session));
@@ -337,7 +338,7 @@ impl<S: Subject + Clone> Place<S> {
     /// What holds after every step. The tables are the model's, and the limiter has just agreed with all of them.
     fn check(&mut self, before: &Self) {
         self.run.check_audit();
-        self.run.check("");
+        self.run.check_demand();
         let tables = self.tables();
         for call in tables.live.iter().filter(|call| before.tables().live.iter().all(|b| b.id != call.id)) {
             for &scope in &tables.routes[call.route] {

@@ -22,4 +22,4 @@ pub use model::{Answer, Model};
 pub use native::Native;
 pub use run::Run;
 pub use tables::{Call, Tables};
-pub use worlds::{all, base, small};
+pub use worlds::{Size, unfair, worlds};

@@ -151,16 +151,21 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// What both say of who is there and of what pools have to give is the same.
-    pub fn check(&mut self, when: &str) {
-        self.check_audit();
+    /// What pools are asked for is the same.
+    pub fn check_demand(&mut self) {
         if self.pools {
             let needs = self.subject.demand();
             let wanted = self.model.demand();
             for need in needs {
-                assert_eq!(wanted.get(&need.scope), Some(&need), "demand, {when}");
+                assert_eq!(wanted.get(&need.scope), Some(&need), "demand");
             }
         }
+    }
+
+    /// What both say of who is there and of what pools have to give is the same.
+    pub fn check(&mut self, when: &str) {
+        self.check_audit();
+        self.check_demand();
         let Some(stats) = self.subject.stats(self.now) else { return };
         for scope in &stats.scopes {
             let key = ScopeKey::parse(&scope.scope).unwrap_or_else(|| panic!("{scope:?}"));
