@@ -34,6 +34,10 @@ pub trait Subject {
     fn settled(&mut self) -> Vec<Settled>;
     /// What `stats` says, if it can be asked at any time.
     fn stats(&mut self, now: Instant) -> Option<Stats>;
+    /// It is to break so many operations from now and to recover by itself, if it can.
+    fn trap_after(&mut self, operations: u64) {
+        let _ = operations;
+    }
     /// Who is there, if what is kept for speed can be looked at.
     fn audit(&self) -> Option<Audit> {
         None

@@ -197,9 +197,9 @@ fn pools(size: Size) -> World {
     pooled["pool"] = json!("x");
     let mut ceiling = row("p", "*");
     ceiling["ceiling"] = json!(true);
-    let scopes = [pooled, ceiling, row("p", "b")];
-    let knobs = knobs(3, 1);
-    let limits: &[[i64; 3]] = size.of(&[[2, 2, 1]], &[[2, 2, 1], [1, 2, -1]]);
+    let scopes = [pooled, row("p", "b"), ceiling];
+    let knobs = knobs(size.of(2, 3), 1);
+    let limits: &[&[i64]] = size.of(&[&[2, 1]], &[&[2, 1, 2], &[1, -1, 2]]);
     let configs = limits.iter().map(|limits| configured(&scopes, limits, &knobs)).collect();
     World {
         sessions: size.of(2, 2),
