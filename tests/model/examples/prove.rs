@@ -54,7 +54,7 @@ fn random(steps: u64, seed: u64) -> ExitCode {
     let mut waited = 0;
     for history in 0..steps.div_ceil(LENGTH) {
         let length = LENGTH.min(steps - history * LENGTH);
-        waited += long(Native::default(), Plan { steps: length, ..Plan::large(seed + history) });
+        waited += long(Native::default(), Plan { steps: length, ..Plan::large(seed + history) }).0;
     }
     let seconds = processor().as_secs_f32();
     println!("{steps} steps in histories of {LENGTH}, from seed {seed}, {waited} waited, {seconds:.1} s");

@@ -64,8 +64,8 @@ impl Drop for At {
 }
 
 /// Goes through one history, and in the end everybody goes; panics where the subject and the rules differ. The answer is
-/// how many waited.
-pub fn long(subject: impl Subject, plan: Plan) -> u64 {
+/// how many waited, and the subject.
+pub fn long<S: Subject>(subject: S, plan: Plan) -> (u64, S) {
     let mut dice = Dice(plan.seed);
     let mut at = At(plan, 0);
     let mut run = Run::new(subject, &configuration(plan, &mut dice), false);
@@ -138,7 +138,7 @@ pub fn long(subject: impl Subject, plan: Plan) -> u64 {
         run.finish(id, false);
     }
     run.check_empty();
-    waited
+    (waited, run.subject)
 }
 
 /// More than half of the calls go to four routes, which is where lines are; the others anywhere.

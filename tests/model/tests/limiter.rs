@@ -14,7 +14,7 @@ fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(60_000))]
+    #![proptest_config(config(20_000))]
 
     #[test]
     fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
@@ -23,7 +23,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(40_000))]
+    #![proptest_config(config(13_000))]
 
     #[test]
     fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
@@ -32,7 +32,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(10_000))]
+    #![proptest_config(config(3_000))]
 
     #[test]
     fn nobody_starves_while_holdings_end((world, steps, arrivals) in fair_history()) {
