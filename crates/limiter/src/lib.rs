@@ -34,6 +34,8 @@ mod stats;
 
 pub use call::*;
 pub use config::Config;
+#[cfg(feature = "audit")]
+pub use limiter::Audit;
 pub use limiter::Limiter;
 pub use scope::{CountBy, ScopeKey};
 pub use stats::*;

@@ -1,5 +1,7 @@
 //! The state machine.
 
+#[cfg(feature = "audit")]
+mod audit;
 mod counting;
 mod pools;
 mod registry;
@@ -22,11 +24,14 @@ use crate::stats::{Observed, RunTotals};
 /// Waits ended and waiters admitted in one operation, at most.
 const DECISIONS: u32 = 2_000;
 
+#[cfg(feature = "audit")]
+pub use audit::Audit;
+
 type RouteIx = usize;
 type SessionIx = usize;
 
 /// A route with somebody on it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct RouteState {
     route: Route,
     /// Every scope that contains it, in the order of scopes.
@@ -40,7 +45,7 @@ struct RouteState {
 }
 
 /// A session with a call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Session {
     name: Option<Arc<str>>,
     /// Its waiting calls, by route.
@@ -48,7 +53,7 @@ struct Session {
     users: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Live {
     session: SessionIx,
     route: RouteIx,
@@ -56,7 +61,7 @@ struct Live {
     within: Option<CallId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiter {
     kind: Kind,
     /// Who calls; for a spawn, who spawns.
@@ -68,7 +73,7 @@ struct Waiter {
 }
 
 /// A spawn that was let through, remembered for its child.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Spawn {
     route: RouteIx,
     since: Instant,
@@ -101,7 +106,7 @@ struct Arrival {
 ///
 /// Every operation takes `now` and has the same shape: it ends the waits that are due, frees what it frees, and serves
 /// the line. What that decides for waiters other than the caller is handed out by [`Limiter::settled`].
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Limiter {
     config: Config,
     now: Instant,

@@ -13,6 +13,9 @@
 //! A change touches the nodes that begin with the changed scope and their ancestors, at most one per scope of a list:
 //! O(log n) in waiters, independent of how many rows, routes and blocked waiters there are.
 
+#[cfg(feature = "audit")]
+mod audit;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use slab::Slab;
@@ -30,7 +33,7 @@ pub(crate) struct Rank {
     pub id: CallId,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Stream = 0,
     Spawn = 1,
@@ -40,14 +43,14 @@ const KINDS: [Kind; 2] = [Kind::Stream, Kind::Spawn];
 const ROOT: NodeIx = 0;
 
 /// Waiters that always need the same scopes: the calls of one session, or the spawns, for one route.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Line {
     kind: Kind,
     waiters: BTreeSet<Rank>,
     node: NodeIx,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Node {
     /// The first scope of the list; the root has none.
     scope: Option<ScopeIx>,
@@ -93,7 +96,7 @@ impl Node {
 }
 
 /// All lines and the tree over them.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Queue {
     nodes: Slab<Node>,
     lines: Slab<Line>,

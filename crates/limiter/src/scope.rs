@@ -129,7 +129,7 @@ pub(crate) struct Held {
 }
 
 /// One scope: its limit and everything that is counted against it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub key: ScopeKey,
     /// The configured limit, the least of `own` and `ceiling`; `None` is unlimited.

@@ -14,7 +14,7 @@ const DURATIONS: usize = 64;
 pub const PAGE: usize = 500;
 
 /// The last `N` values, oldest overwritten first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Ring<const N: usize> {
     values: Vec<u32>,
     next: usize,
@@ -39,7 +39,7 @@ impl<const N: usize> Ring<N> {
 }
 
 /// What a scope, or the whole limiter, has seen.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     waits: Ring<WAITS>,
     durations: Ring<DURATIONS>,

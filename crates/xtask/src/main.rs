@@ -13,6 +13,7 @@ mod fuzz;
 mod harness;
 mod pack;
 mod progress;
+mod prove;
 mod python;
 mod rings;
 mod schemathesis;
@@ -44,6 +45,8 @@ Usage: cargo xtask <task>
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   bench [--json] [SECTION]
                          what it costs on this machine, of a release: startup
+  prove [exhaustive [WORLD]|random [STEPS SEED]|mutants [OPTIONS]]
+                         what docs/proof.md tells of; without a name the first two, five minutes
   check                  formatting, lints, documentation, types, generated files
 ";
 
@@ -82,6 +85,7 @@ fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
             return fuzz::run(&root, seconds);
         }
         ("bench", options) => bench::run(&root, options)?,
+        ("prove", options) => prove::run(&root, options)?,
         ("check", []) => return check::run(&root),
         ("" | "help" | "--help", _) => print!("{USAGE}"),
         _ => bail!("not understood: {}\n\n{USAGE}", arguments.join(" ")),

@@ -1,83 +1,8 @@
 //! Random histories through the native limiter.
 
-use limiter::config::{Mode, parse};
-use limiter::{
-    CallId, Grant, Instant, Limiter, Need, Outcome, Settled, SpawnCall, Stats, StatsQuery, StreamCall,
-    Verdict,
-};
-use model::{Known, Subject, drive, fair_history, history, starve};
+use model::{Native, drive, fair_history, history, starve};
 use proptest::proptest;
 use proptest::test_runner::{Config, FileFailurePersistence};
-
-/// The limiter, and what a restore decided.
-struct Native(Limiter, Vec<Settled>);
-
-impl Subject for Native {
-    fn configure(&mut self, json: &str, now: Instant) {
-        let (config, _) = parse(json, Mode::Strict).expect("histories have valid configurations");
-        self.0.configure(config, now);
-    }
-
-    fn start_stream(&mut self, id: CallId, call: StreamCall, now: Instant) -> Verdict {
-        self.0.start_stream(id, call, now)
-    }
-
-    fn start_spawn(&mut self, id: CallId, call: SpawnCall, now: Instant) -> Verdict {
-        self.0.start_spawn(id, call, now)
-    }
-
-    fn finish(&mut self, id: CallId, outcome: Outcome, now: Instant) {
-        // A host may repeat itself.
-        self.0.finish(id, outcome, now);
-        self.0.finish(id, outcome, now);
-    }
-
-    fn tick(&mut self, now: Instant) -> Option<Instant> {
-        self.0.tick(now)
-    }
-
-    fn capacity(&mut self, grant: &Grant, now: Instant) {
-        self.0.capacity(grant, now);
-    }
-
-    fn demand(&mut self) -> Vec<Need> {
-        self.0.demand()
-    }
-
-    fn rebuild(&mut self, known: Known, now: Instant) {
-        self.0 = Limiter::new();
-        self.configure(&known.json, now);
-        for grant in known.capacity {
-            self.0.capacity(&grant, now);
-        }
-        for portion in known.live.chunks(known.portion) {
-            assert!(self.0.restore(portion.to_vec(), vec![], now).is_empty());
-        }
-        for portion in known.waiting.chunks(known.portion) {
-            for (waiting, answer) in portion.iter().zip(self.0.restore(vec![], portion.to_vec(), now)) {
-                match answer.1 {
-                    Verdict::Admit => self.1.push((answer.0, Ok(()))),
-                    Verdict::Deny(refusal) => self.1.push((answer.0, Err(refusal))),
-                    Verdict::Wait { seniority, .. } => {
-                        assert_eq!(
-                            (answer.0, seniority),
-                            (waiting.id, waiting.seniority),
-                            "nobody loses their place"
-                        );
-                    }
-                }
-            }
-        }
-    }
-
-    fn settled(&mut self) -> Vec<Settled> {
-        self.1.drain(..).chain(self.0.settled()).collect()
-    }
-
-    fn stats(&mut self, now: Instant) -> Option<Stats> {
-        Some(self.0.stats(&StatsQuery::default(), now))
-    }
-}
 
 fn config(cases: u32) -> Config {
     Config {
@@ -89,28 +14,28 @@ fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(60_000))]
+    #![proptest_config(config(20_000))]
 
     #[test]
     fn every_history_goes_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, false);
+        drive(Native::default(), &world, &steps, false);
     }
 }
 
 proptest! {
-    #![proptest_config(config(40_000))]
+    #![proptest_config(config(13_000))]
 
     #[test]
     fn every_history_with_pools_goes_as_the_rules_say((world, steps) in history(40, true)) {
-        drive(&mut Native(Limiter::new(), Vec::new()), &world, &steps, true);
+        drive(Native::default(), &world, &steps, true);
     }
 }
 
 proptest! {
-    #![proptest_config(config(10_000))]
+    #![proptest_config(config(3_000))]
 
     #[test]
     fn nobody_starves_while_holdings_end((world, steps, arrivals) in fair_history()) {
-        starve(&mut Native(Limiter::new(), Vec::new()), &world, &steps, &arrivals);
+        starve(Native::default(), &world, &steps, &arrivals);
     }
 }

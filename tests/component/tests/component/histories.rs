@@ -2,14 +2,14 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use component_tests::{release, runtime};
+use component_tests::{chaos, release, runtime};
 use gen_limit_runtime as runtime_types;
-use gen_limit_runtime::{Limits, Mode, Options, Plugin};
+use gen_limit_runtime::{Component, Limits, Mode, Options, Plugin};
 use limiter::{
     CallId, Entry, Grant, Instant, Need, Outcome, Reason, Refusal, Refused, Route, RunTotals, ScopeStats,
     Settled, SpawnCall, Stats, StreamCall, Totals, Verdict, WaitEnded,
 };
-use model::{Known, Subject, drive, history};
+use model::{Configured, Known, Plan, Subject, drive, history, long};
 use proptest::test_runner::{Config, FileFailurePersistence};
 use proptest::{prop_assert, proptest};
 use serde_json::Value;
@@ -24,6 +24,10 @@ struct Hosted {
     stale: bool,
     /// Stats are asked for after every step.
     asked: bool,
+    /// It is the build with faults on demand.
+    chaos: bool,
+    /// The next call is to bring a trap so many operations later.
+    trap: Option<u64>,
 }
 
 impl Hosted {
@@ -34,22 +38,34 @@ impl Hosted {
         Self { asked: hasher.finish().is_multiple_of(100), ..Self::default() }
     }
 
+    /// One whose traps are ordered.
+    fn fragile() -> Self {
+        Self { chaos: true, ..Self::default() }
+    }
+
+    fn component(&self) -> Component {
+        if self.chaos { chaos() } else { release() }
+    }
+
     fn plugin(&mut self) -> &mut Plugin {
         self.plugin.as_mut().expect("histories begin with a configuration")
     }
 }
 
 impl Subject for Hosted {
-    fn configure(&mut self, json: &str, now: Instant) {
+    fn configure(&mut self, config: &Configured, now: Instant) {
+        let json = config.json.as_str();
         if let Some(plugin) = &mut self.plugin {
             plugin.configure(json, Mode::Strict, now).expect("histories have valid configurations");
         } else {
             let options = Options { limits: Limits::default(), config: json.into(), mode: Mode::Strict };
-            self.plugin = Some(Plugin::new(runtime(), release(), options, now).expect("a plugin").0);
+            self.plugin = Some(Plugin::new(runtime(), self.component(), options, now).expect("a plugin").0);
         }
     }
 
     fn start_stream(&mut self, id: CallId, call: StreamCall, now: Instant) -> Verdict {
+        let within = call.within.map(|id| ("within".into(), id.to_string()));
+        let trap = self.trap.take().map(|operations| ("chaos".into(), format!("trap-in:{operations}")));
         let started = self.plugin().start_stream(
             runtime_types::StreamCall {
                 route: route(call.route),
@@ -59,7 +75,7 @@ impl Subject for Hosted {
                 first: call.first,
                 spawn: call.spawn,
                 purpose: "conversation".into(),
-                extra: call.within.map(|id| ("within".into(), id.to_string())).into_iter().collect(),
+                extra: within.into_iter().chain(trap).collect(),
             },
             now,
         );
@@ -115,7 +131,8 @@ impl Subject for Hosted {
     fn rebuild(&mut self, known: Known, now: Instant) {
         let status = self.plugin().status();
         assert_eq!(status.waiting, known.waiting.len(), "the host's table knows who waits");
-        self.plugin().replace(release(), now).expect("the same component again");
+        let component = self.component();
+        self.plugin().replace(component, now).expect("the same component again");
     }
 
     fn settled(&mut self) -> Vec<Settled> {
@@ -130,6 +147,10 @@ impl Subject for Hosted {
         self.plugin().request(get("describe=false"), now);
         let responses = self.plugin().take_responses();
         Some(stats(&json(&responses[0].1)))
+    }
+
+    fn trap_after(&mut self, operations: u64) {
+        self.trap = self.chaos.then_some(operations);
     }
 }
 
@@ -243,17 +264,30 @@ fn config(cases: u32) -> Config {
 }
 
 proptest! {
-    #![proptest_config(config(50_000))]
+    #![proptest_config(config(47_000))]
 
     #[test]
     fn the_component_answers_as_the_rules_say((world, steps) in history(40, false)) {
-        drive(&mut Hosted::of(&world), &world, &steps, false);
+        drive(Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
     }
 
     #[test]
     fn the_component_answers_as_the_rules_say_in_as_many_others((world, steps) in history(40, false)) {
-        drive(&mut Hosted::of(&world), &world, &steps, false);
+        drive(Hosted::of(&world), &world, &steps, false);
         prop_assert!(true);
+    }
+}
+
+/// Traps come in the middle of whatever is done, and nobody can tell.
+#[test]
+fn long_histories_with_traps_go_as_the_rules_say() {
+    for seed in 0..4 {
+        let plan = Plan { steps: 20_000, upheaval: 2_000, ..Plan::large(seed) };
+        let (waited, subject) = long(Hosted::fragile(), plan);
+        let traps = subject.plugin.map_or(0, |plugin| plugin.status().restarts);
+        eprintln!("{seed}: {waited} {traps}");
+        assert!(waited > plan.steps / 5, "few waited: {waited}");
+        assert!(traps > 0, "nothing trapped");
     }
 }
