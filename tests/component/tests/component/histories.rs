@@ -286,8 +286,7 @@ fn long_histories_with_traps_go_as_the_rules_say() {
         let plan = Plan { steps: 20_000, upheaval: 2_000, ..Plan::large(seed) };
         let (waited, subject) = long(Hosted::fragile(), plan);
         let traps = subject.plugin.map_or(0, |plugin| plugin.status().restarts);
-        eprintln!("{seed}: {waited} {traps}");
         assert!(waited > plan.steps / 5, "few waited: {waited}");
-        assert!(traps > 0, "nothing trapped");
+        assert!(traps > 5, "few trapped: {traps}");
     }
 }
