@@ -1,0 +1,353 @@
+/**
+ * A harness at work for a long time, with everything that may happen to it: for a minute, or as many seconds as
+ * `GEN_LIMIT_SOAK_SECONDS` says (`cargo xtask prove soak`: half an hour).
+ *
+ * Fan-outs of sessions and calls without one go to three routes under five limits, which overlap. Meanwhile streams break or are
+ * given up, providers refuse, limits change through the route and in the file, the plugin is restarted and switched off, and its
+ * component traps, loops and eats memory, not more often than `maxRestarts` bears. `onFailure` is `closed`, or a call in which the
+ * component loops would be let through. What comes is drawn from a seed, `GEN_LIMIT_SOAK_SEED`; when it comes depends on the machine.
+ *
+ * The server looks at every stream that opens (`Books`); the end is that nothing is left.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { describe, test, type TestContext } from 'node:test';
+
+import { type Dsh, HARNESS, MODEL, NAME, OTHER, PACKAGE, type Patch, PROBE, PROVIDER, ROW } from './dsh.ts';
+import type { Arrival, Ending, Reply, Script, ToolCall } from './model-server.ts';
+import { PATIENCE_MS } from './patience.ts';
+import { built, Plugins, saidOf, told } from './plugins.ts';
+import { inWorld, type World } from './scenario.ts';
+import { Books, Chance, files, held, type Held, type Limits, type Scope, slope } from './soak.ts';
+import { spawn } from './scripts.ts';
+
+const SECONDS = Number(process.env['GEN_LIMIT_SOAK_SECONDS'] ?? 60);
+const SEED = Number(process.env['GEN_LIMIT_SOAK_SEED'] ?? 1);
+
+/** The third route, and one that nothing limits. */
+const THIRD = 'third';
+const FREE = 'free';
+
+const ROWS: readonly Scope[] = [MODEL, OTHER, THIRD].map((model) => ({ name: model, models: [model] }));
+const GROUPS: readonly Scope[] = [
+  { name: 'pair', models: [OTHER, THIRD] },
+  { name: 'all', models: [MODEL, OTHER, THIRD] },
+];
+const FIRST: Limits = { [MODEL]: 3, [OTHER]: 2, [THIRD]: 2, pair: 3, all: 5 };
+const ROOMY: Limits = { [MODEL]: 20, [OTHER]: 20, [THIRD]: 20, pair: 20, all: -1 };
+
+/** Nothing is begun while so many calls are with the limiter. */
+const ENOUGH = 24;
+/** The fewest seconds between two faults: four a minute, and five are allowed. */
+const FAULT_EVERY_MS = 15_000;
+/** So often memory is looked at. */
+const LOOKS = 40;
+/** A stream without a word is given up by the harness. */
+const IDLE_MS = 4_000;
+
+function limits(now: Limits): Patch {
+  return { limits: ROWS.filter(({ name }) => name in now).map(({ name }) => ({ provider: PROVIDER, model: name, max: now[name] })) };
+}
+
+function groups(now: Limits): Patch {
+  const routes = (models: readonly string[]) => models.map((model) => ({ provider: PROVIDER, model }));
+  return { groups: GROUPS.filter(({ name }) => name in now).map(({ name, models }) => ({ name, max: now[name], routes: routes(models) })) };
+}
+
+/** What the model says; drawn by session and turn, so that it does not matter who asks first. */
+const script: Script = (arrival) => {
+  const chance = Chance.named(SEED, `${arrival.session} ${arrival.purpose} ${arrival.turn}`);
+  if (arrival.purpose !== 'chat') return { text: 'A title', holdMs: chance.below(200) };
+  const work: Reply = { text: 'done', holdMs: 20 + chance.below(300), ...(chance.percent(30) && { chunkMs: 20 }) };
+  // Who asks for the third time has been treated badly enough.
+  if (arrival.turn < 3 && chance.percent(18)) return { ...work, ending: ending(chance) };
+  if (arrival.delegated || !chance.percent(arrival.session.startsWith('R') && !arrival.session.includes('.') ? 95 : 12)) return work;
+  return { text: 'let us see', holdMs: chance.below(60), calls: calls(arrival, chance) };
+};
+
+function ending(chance: Chance): Ending {
+  return chance.of<Ending>(['disconnect', 'disconnect', 'silence', { status: 429 }, { status: 500 }, { status: 400 }]);
+}
+
+function calls({ session }: Arrival, chance: Chance): readonly ToolCall[] {
+  const depth = session.split('.').length;
+  if (depth > 2) return [{ name: 'todo_write', arguments: { todos: [] } }];
+  const n = 1 + chance.below(depth === 1 ? 6 : 2);
+  return Array.from({ length: n }, (_, at) => spawn(`${session}.${at}`, chance.percent(15) ? 'subagent_fork' : 'subagent', chance.percent(25)));
+}
+
+/** Something that may happen. */
+interface Happening {
+  readonly weight: number;
+  readonly what: string;
+  /** Whether calls begin with it. */
+  readonly begins?: true;
+  happen(): Promise<void>;
+}
+
+/** A harness that is soaked. */
+class Soak {
+  readonly counts: Record<string, number> = {};
+  readonly samples: Held[] = [];
+  readonly books: Books;
+  readonly #world: World;
+  readonly #dsh: Dsh;
+  readonly #plugins: Plugins;
+  readonly #chance = new Chance(SEED);
+  readonly #sessions: string[] = [];
+  readonly #direct = new Set<Promise<unknown>>();
+  #now: Limits = FIRST;
+  #names = 0;
+  #faulted = -Infinity;
+
+  constructor(world: World, dsh: Dsh) {
+    this.#world = world;
+    this.#dsh = dsh;
+    this.#plugins = new Plugins(world.home);
+    this.books = new Books(world.server, [...ROWS, ...GROUPS], FIRST);
+  }
+
+  /** What may happen, and how often. */
+  readonly #happens: readonly Happening[] = [
+    { weight: 30, what: 'fan-outs', begins: true, happen: () => this.#fanOut() },
+    { weight: 40, what: 'calls without a session', begins: true, happen: () => this.#call() },
+    { weight: 6, what: 'sessions given up', happen: () => this.#giveUp() },
+    { weight: 4, what: 'crowds given up', begins: true, happen: () => this.#crowd() },
+    { weight: 8, what: 'limits changed by the route', happen: () => this.#byRoute() },
+    { weight: 4, what: 'limits changed in the file', happen: () => this.#byFile() },
+    { weight: 2, what: 'restarts of the plugin', happen: () => this.#restart() },
+    { weight: 1, what: 'times without the plugin', happen: () => this.#without() },
+    { weight: 1, what: 'components replaced', happen: () => this.#replace() },
+    { weight: 6, what: 'faults of the component', happen: () => this.#fault() },
+  ];
+
+  async run(seconds: number): Promise<void> {
+    await saidOf(this.#dsh, 'the plugin gen-limit is at work', () => this.#plugins.drop('gen-limit', built('gen-limit-chaos')));
+    const begun = performance.now();
+    const sum = this.#happens.reduce((sum, { weight }) => sum + weight, 0);
+    let looks = 0;
+    for (let passed = 0; passed < seconds * 1_000; passed = performance.now() - begun) {
+      if (passed >= (looks * seconds * 1_000) / LOOKS) {
+        this.samples.push(await held(this.#dsh));
+        looks += 1;
+      }
+      let drawn = this.#chance.below(sum);
+      const { what, begins, happen } = this.#happens.find(({ weight }) => (drawn -= weight) < 0) as Happening;
+      if (begins && !(await this.#room())) {
+        await this.#passing(1);
+        continue;
+      }
+      this.#count(what);
+      this.books.note(what);
+      await happen();
+      assert.deepEqual(this.books.wrong, []);
+      await this.#passing(1 + this.#chance.below(4));
+    }
+    await this.#end();
+  }
+
+  #count(what: string): void {
+    this.counts[what] = (this.counts[what] ?? 0) + 1;
+  }
+
+  #name(kind: string): string {
+    this.#names += 1;
+    return `${kind}${this.#names}`;
+  }
+
+  /** So many more streams open or close; none, if nothing goes on. */
+  async #passing(changes: number): Promise<void> {
+    const { server } = this.#world;
+    for (let n = 0; n < changes && !server.idle; n += 1) await once(server, 'change');
+  }
+
+  /** Few enough calls are with the limiter to begin more. */
+  async #room(): Promise<boolean> {
+    const { totals } = await told(this.#dsh);
+    return (totals.live ?? 0) + (totals.waiting ?? 0) < ENOUGH;
+  }
+
+  async #fanOut(): Promise<void> {
+    const session = await this.#dsh.open();
+    const model = this.#chance.of([MODEL, OTHER, THIRD]);
+    if (model !== MODEL) await this.#dsh.call('session.selectModel', { sessionId: session, provider: PROVIDER, model });
+    await this.#dsh.prompt(`[s:${this.#name('R')}] split this up`, session);
+    this.#sessions.push(session);
+  }
+
+  async #call(): Promise<void> {
+    const call = this.#dsh.probe('stream', { provider: PROVIDER, model: this.#chance.of([MODEL, OTHER, THIRD]), text: `[s:${this.#name('C')}] work` });
+    this.#direct.add(call);
+    void call.finally(() => this.#direct.delete(call)).catch(() => undefined);
+  }
+
+  async #giveUp(): Promise<void> {
+    const sessionId = this.#chance.of(this.#sessions.slice(-6));
+    if (sessionId !== undefined) await this.#dsh.call('session.cancel', { sessionId });
+  }
+
+  /** Calls of one session at once, all of which are given up, wherever they are then. */
+  async #crowd(): Promise<void> {
+    const name = this.#name('W');
+    const crowd = { provider: PROVIDER, model: this.#chance.of([MODEL, OTHER, THIRD]), session: name, text: `[s:${name}] work`, calls: 2 + this.#chance.below(20) };
+    await this.#dsh.probe('crowd', crowd);
+    await this.#passing(this.#chance.below(4));
+    await this.#dsh.probe('disperse', {});
+  }
+
+  /** Other limits for some scopes; few enough pause one. */
+  #others(scopes: readonly Scope[]): Limits {
+    const drawn = scopes.filter(() => this.#chance.percent(60)).map(({ name }) => [name, this.#chance.percent(5) ? 0 : 1 + this.#chance.below(5)] as const);
+    return { ...this.#now, ...Object.fromEntries(drawn) };
+  }
+
+  async #byRoute(next = this.#others(ROWS)): Promise<void> {
+    await this.#change(next, async () => {
+      const change = { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(limits(next)) };
+      // A component that fails over it says so; it may have been stored.
+      for (const gaveUp = AbortSignal.timeout(PATIENCE_MS); ; gaveUp.throwIfAborted()) {
+        const response = await this.#dsh.fetch('/api/dsh-gen-limit/config', change);
+        const text = await response.text();
+        if (response.status === 200) return;
+        assert.equal(response.status, 503, text);
+      }
+    });
+  }
+
+  async #byFile(next = this.#others(GROUPS)): Promise<void> {
+    const wanted = JSON.stringify(groups(next)).slice(1, -1);
+    await this.#change(next, async () => {
+      await this.#world.home.patch(this.#row(next));
+      await this.#world.home.stored('groups of the file', (config) => JSON.stringify(config).includes(wanted));
+    });
+  }
+
+  #row(now: Limits, more: Patch = {}): Patch[] {
+    return [{ insert: [{ id: ROW, name: NAME, config: { ...limits(now), ...groups(now), queueTimeoutMs: 30_000, onFailure: 'closed' }, ...more }] }];
+  }
+
+  async #change(next: Limits, change: () => Promise<void>): Promise<void> {
+    this.books.widen(next);
+    await change();
+    await this.#arrived();
+    this.books.settle(next);
+    this.#now = next;
+  }
+
+  /** A call that begins now has come to the server. */
+  async #arrived(): Promise<void> {
+    await this.#dsh.probe('stream', { provider: PROVIDER, model: FREE, text: `[s:${this.#name('F')}] work` });
+  }
+
+  async #restart(): Promise<void> {
+    await this.#dsh.probe('restart', { id: ROW });
+    await this.#serving();
+  }
+
+  async #without(): Promise<void> {
+    this.books.release();
+    await this.#world.home.patch(this.#row(this.#now, { disabled: true }));
+    await this.#mounted(false);
+    await this.#call();
+    await this.#passing(4);
+    await this.#world.home.patch(this.#row(this.#now));
+    await this.#mounted(true);
+    await this.#serving();
+    await this.#arrived();
+    this.books.settle(this.#now);
+  }
+
+  async #mounted(wanted: boolean): Promise<void> {
+    for (const gaveUp = AbortSignal.timeout(PATIENCE_MS); ; gaveUp.throwIfAborted()) {
+      if (((await this.#dsh.probe<number | null>('row', { id: ROW })) !== null) === wanted) return;
+    }
+  }
+
+  /** The plugin answers, with a component that works. */
+  async #serving(): Promise<void> {
+    for (const gaveUp = AbortSignal.timeout(PATIENCE_MS); ; gaveUp.throwIfAborted()) {
+      const response = await this.#dsh.fetch('/api/dsh-gen-limit/stats?describe=false');
+      const text = await response.text();
+      if (response.status === 200 && text.includes('"state":"running"')) return;
+    }
+  }
+
+  async #replace(): Promise<void> {
+    await saidOf(this.#dsh, 'the packaged component is back', () => this.#plugins.remove('gen-limit.wasm'));
+    await this.#passing(8);
+    await saidOf(this.#dsh, 'the plugin gen-limit is at work', () => this.#plugins.drop('gen-limit', built('gen-limit-chaos')));
+  }
+
+  /** One of the next calls of the component fails, whichever it is. */
+  async #fault(): Promise<void> {
+    if (performance.now() < this.#faulted + FAULT_EVERY_MS) return;
+    const order = `${this.#chance.of(['trap', 'trap', 'trap', 'loop', 'eat'])}-in:${1 + this.#chance.below(30)}`;
+    this.books.note(order);
+    const failures = (): number => this.#dsh.stderr.split('the component failed').length;
+    const before = failures();
+    await (await this.#dsh.fetch(`/api/dsh-gen-limit/stats?chaos=${order}`)).text();
+    while (failures() === before) await this.#arrived();
+    this.#faulted = performance.now();
+    this.#count(order.replace(/:.*/u, ''));
+  }
+
+  /** Everybody gets to the end. */
+  async #end(): Promise<void> {
+    await this.#byRoute({ ...ROOMY, pair: this.#now['pair'] ?? -1, all: this.#now['all'] ?? -1 });
+    await this.#byFile(ROOMY);
+    for (const sessionId of this.#sessions) await this.#dsh.call('session.cancel', { sessionId });
+    await Promise.allSettled(this.#direct);
+    for (const gaveUp = AbortSignal.timeout(PATIENCE_MS); ; ) {
+      const left = await this.#left();
+      if (left === undefined && this.#world.server.idle) return;
+      if (gaveUp.aborted) assert.fail(`left at the end: ${left}\n${this.#world.server.generating.join(' ')}`);
+    }
+  }
+
+  /** Who is still with the limiter, if anybody is. */
+  async #left(): Promise<string | undefined> {
+    const { host, scopes, totals, waitersTotal, credits } = await told(this.#dsh);
+    assert.equal(host.state, 'running');
+    const numbers = { live: totals.live, waiting: totals.waiting, waitersTotal, credits, ...Object.fromEntries(scopes.map(({ scope, occupancy }) => [scope, occupancy])) };
+    return Object.values(numbers).every((number) => number === 0) ? undefined : JSON.stringify(numbers);
+  }
+}
+
+describe('a soak', () => {
+  test(`of ${SECONDS} s from seed ${SEED}`, { timeout: (SECONDS + 240) * 1_000 }, (t) => soaked(t));
+});
+
+async function soaked(t: TestContext): Promise<void> {
+  const config = { ...limits(FIRST), ...groups(FIRST), queueTimeoutMs: 30_000, onFailure: 'closed' };
+  const models = [MODEL, OTHER, THIRD, FREE];
+  const patches = [{ insert: [{ id: ROW, name: NAME, config }] }];
+  await inWorld({ script, patches, models, packages: [PACKAGE, PROBE], streamIdleTimeoutMs: IDLE_MS }, async (world) => {
+    const { server, home } = world;
+    await home.ownRow();
+    const dsh = await world.web();
+    await dsh.until('the limiter', () => /gen-limit: \d\S+, component/.test(dsh.stderr));
+    const soak = new Soak(world, dsh);
+    const before = files(home);
+    try {
+      await soak.run(SECONDS);
+    } finally {
+      t.diagnostic(`dsh ${HARNESS.version}: ${Object.entries(soak.counts).map(([what, n]) => `${n} ${what}`).join(', ')}`);
+      t.diagnostic(`${server.streams.length} streams, ${soak.books.came.checked} times a session came to a limited scope, ${soak.books.came.full} times that made it full; at most ${server.peakStreams} streams at once`);
+      for (const { rss, heap, outside, files, threads } of soak.samples) {
+        t.diagnostic(`rss ${mb(rss)}, heap ${mb(heap)}, outside ${mb(outside)}; ${files} files, ${threads} threads`);
+      }
+    }
+    assert.deepEqual(soak.books.wrong, []);
+    const after = await held(dsh);
+    t.diagnostic(`at the end: rss ${mb(after.rss)}, heap ${mb(after.heap)}; ${after.files} files, ${after.threads} threads`);
+    const second = soak.samples.slice(soak.samples.length / 2);
+    t.diagnostic(`second half, a minute: rss ${mb(slope(second, ({ rss }) => rss))}, heap ${mb(slope(second, ({ heap }) => heap))}`);
+    t.diagnostic(`files of ours: ${before.join(' ')} → ${files(home).join(' ')}`);
+    await dsh.stop();
+    t.diagnostic(`files of ours after the end: ${files(home).join(' ')}`);
+  });
+}
+
+function mb(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+}
