@@ -11,8 +11,9 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use gen_limit_runtime::{
-    Answer, CallId, Chain, Component, ConfigureError, Failure, Limits, Mode, Model, Options, Outcome, Question,
-    Request, RequestId, Route, Runtime, SettingsError, Started, State, StreamCall, ToolCall, Verdict,
+    Answer, Cache, CallId, Chain, Component, ConfigureError, Failure, Limits, Mode, Model, Options, Outcome,
+    Question, Request, RequestId, Route, Runtime, SettingsError, Started, State, StreamCall, ToolCall,
+    Verdict,
 };
 use libfuzzer_sys::{Corpus, fuzz_target};
 
@@ -26,11 +27,16 @@ struct Built {
 
 static BUILT: LazyLock<Built> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("an engine");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let compiled = Cache::in_folder(target.join("fuzz/compiled"));
     let load = |name: &str| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/component").join(name);
-        runtime.load_file(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        let path = target.join("component").join(name);
+        runtime
+            .load_file_cached(&path, &compiled)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
-    let (release, chaos, hostile) = (load("gen-limit.wasm"), load("gen-limit-chaos.wasm"), load("hostile.wasm"));
+    let (release, chaos, hostile) =
+        (load("gen-limit.wasm"), load("gen-limit-chaos.wasm"), load("hostile.wasm"));
     Built { runtime, release, chaos, hostile }
 });
 
@@ -115,8 +121,10 @@ fn config(bytes: &mut Bytes<'_>, is_closed: bool) -> (String, Caps) {
         bytes.below(5),
     );
     let group = group.unwrap_or_default();
-    let json =
-        format!(r#"{{"limits":[{}],"groups":[{group}],"onFailure":"{policy}",{more}{chaos}}}"#, rows.join(","));
+    let json = format!(
+        r#"{{"limits":[{}],"groups":[{group}],"onFailure":"{policy}",{more}{chaos}}}"#,
+        rows.join(",")
+    );
     (json, caps)
 }
 
@@ -136,7 +144,8 @@ fn instance_limits(bytes: &mut Bytes<'_>) -> Limits {
 
 fn hostile_config(bytes: &mut Bytes<'_>) -> String {
     let what = bytes.of(&["trap", "none", "flood", "futures", "ask", "recurse"]);
-    let place = bytes.of(&["start", "tool", "finish", "tool-finish", "tick", "restore", "*", "route", "demand"]);
+    let place =
+        bytes.of(&["start", "tool", "finish", "tool-finish", "tick", "restore", "*", "route", "demand"]);
     let calls = bytes.of(&["admit", "wait", "mute", "deny"]);
     let route = bytes.of(&["", "hang", "yield", "ask"]);
     let policy = bytes.of(&["open", "closed"]);
@@ -250,7 +259,10 @@ impl<'a> History<'a> {
     }
 
     fn begun(&mut self, Started { id, verdict }: Started, call: Call) {
-        assert!(!self.live.contains_key(&id) && !self.waiting.contains_key(&id) && self.over.insert(id), "{id} is new");
+        assert!(
+            !self.live.contains_key(&id) && !self.waiting.contains_key(&id) && self.over.insert(id),
+            "{id} is new"
+        );
         match verdict {
             Verdict::Admit => {
                 self.check(&call, self.caps);
@@ -266,7 +278,8 @@ impl<'a> History<'a> {
         let Some(model) = call.model.filter(|_| self.is_closed) else { return };
         for ((name, models), cap) in SCOPES.iter().zip(caps) {
             let Some(cap) = cap.filter(|_| models.contains(&model)) else { continue };
-            let there = self.live.values().filter(|one| one.model.is_some_and(|model| models.contains(&model)));
+            let there =
+                self.live.values().filter(|one| one.model.is_some_and(|model| models.contains(&model)));
             let sessions: BTreeSet<_> = there.map(|one| &one.session).collect();
             assert!(
                 sessions.contains(&call.session) || sessions.len() < usize::from(cap),
@@ -352,8 +365,13 @@ impl<'a> History<'a> {
             1 | 2 => {
                 let limits = instance_limits(&mut self.bytes);
                 let config = hostile_config(&mut self.bytes);
-                let _ =
-                    self.chain.put(HOSTILE, BUILT.hostile.clone(), limits, Some((config, Mode::Strict)), self.now);
+                let _ = self.chain.put(
+                    HOSTILE,
+                    BUILT.hostile.clone(),
+                    limits,
+                    Some((config, Mode::Strict)),
+                    self.now,
+                );
             }
             _ => {
                 let component = if self.bytes.flag() { &BUILT.release } else { &BUILT.chaos };
@@ -409,7 +427,7 @@ impl<'a> History<'a> {
     }
 }
 
-fuzz_target!(|input: &[u8]| -> Corpus {
+fuzz_target!(init: LazyLock::force(&BUILT), |input: &[u8]| -> Corpus {
     match History::begin(input) {
         Some(mut history) => {
             history.run();

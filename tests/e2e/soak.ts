@@ -52,7 +52,7 @@ export type Limits = Readonly<Record<string, number>>;
  *
  * A limit is in force at some moment between the order to change it and the answer, and calls that it let through before are on
  * their way for a little longer. So the greater of both counts until a call that began after the answer has arrived. From then
- * on nobody new may come while as many as the limit, or more, are there. Who came while there was no plugin is not counted.
+ * on nobody new may come while as many as the limit, or more, are there. Who ran while there was no plugin is not counted.
  */
 export class Books {
   /** What was wrong, in words. */
@@ -89,9 +89,10 @@ export class Books {
     this.#free = false;
   }
 
-  /** From now on there may be no plugin. */
+  /** From now on there may be no plugin; one that is enabled again knows nothing of those who run. */
   release(): void {
     this.#free = true;
+    for (const stream of this.#open) this.#uncounted.add(stream);
   }
 
   #changed(stream: Stream): void {
