@@ -88,7 +88,7 @@ impl Run {
             .arg(format!("-artifact_prefix={}/", findings.display()))
             .arg(format!("-dict={}", fuzz.join(dictionary).display()))
             .arg(format!("-max_len={most}"))
-            .args(["-timeout=60", "-print_final_stats=1"])
+            .args(["-timeout=60", "-report_slow_units=60", "-print_final_stats=1"])
             .arg(&corpus)
             .arg(fuzz.join("seeds").join(name));
         if name == "component" {
