@@ -85,6 +85,8 @@ struct History<'a> {
     /// Whether nobody is let through but by the component.
     is_closed: bool,
     caps: Caps,
+    /// The greatest limits that may have been in force during this operation.
+    most: Caps,
     live: BTreeMap<CallId, Call>,
     waiting: BTreeMap<CallId, Call>,
     over: BTreeSet<CallId>,
@@ -167,13 +169,13 @@ impl<'a> History<'a> {
         let (chain, _) = Chain::new(&BUILT.runtime, OWN, component.clone(), options, 1_000).ok()?;
         let (live, waiting, over) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         let (open, asked) = (BTreeSet::new(), Vec::new());
-        Some(Self { bytes, chain, now: 1_000, is_closed, caps, live, waiting, over, open, asked })
+        Some(Self { bytes, chain, now: 1_000, is_closed, caps, most: caps, live, waiting, over, open, asked })
     }
 
     fn run(&mut self) {
         for _ in 0..400 {
             let Some(operation) = self.bytes.next() else { break };
-            let before = self.caps;
+            self.most = self.caps;
             match operation % 16 {
                 0..=3 => self.stream(),
                 4 => self.tool(),
@@ -196,7 +198,7 @@ impl<'a> History<'a> {
                     }
                 }
             }
-            self.look(before);
+            self.look();
         }
         self.end();
     }
@@ -313,9 +315,11 @@ impl<'a> History<'a> {
         let mode = if self.bytes.flag() { Mode::Strict } else { Mode::Lenient };
         match self.chain.configure(OWN, &json, mode, self.now) {
             Ok(_) => self.caps = caps,
-            Err(ConfigureError::Refused { problems }) => assert!(!problems.is_empty()),
+            Err(ConfigureError::Refused { problems }) => return assert!(!problems.is_empty()),
+            // What was decided under it before the component failed is in force all the same.
             Err(_) => {}
         }
+        self.most = std::array::from_fn(|at| Some(self.most[at]?.max(caps[at]?)));
     }
 
     fn request(&mut self) {
@@ -381,14 +385,13 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Takes what there is. During an operation the limits before it may have been in force, and those after it.
-    fn look(&mut self, before: Caps) {
-        let caps = std::array::from_fn(|at| Some(before[at]?.max(self.caps[at]?)));
+    /// Takes what there is.
+    fn look(&mut self) {
         for settled in self.chain.take_settled() {
             let call = self.waiting.remove(&settled.id);
             let call = call.unwrap_or_else(|| panic!("{} did not wait, or was told twice", settled.id));
             if settled.result.is_ok() {
-                self.check(&call, caps);
+                self.check(&call, self.most);
                 self.live.insert(settled.id, call);
             }
         }
@@ -411,13 +414,13 @@ impl<'a> History<'a> {
             self.live.remove(&id);
             self.waiting.remove(&id);
             self.chain.finish(id, Outcome::Completed, self.now);
-            self.look(self.caps);
+            self.look();
         }
         for _ in 0..3 {
             self.now += 70_000;
             self.chain.tick(self.now);
             self.chain.turn(self.now);
-            self.look(self.caps);
+            self.look();
         }
         assert!(self.open.is_empty(), "requests that nobody answered: {:?}", self.open);
         for name in [OWN, HOSTILE] {

@@ -132,19 +132,18 @@ export interface Held {
   readonly atMs: number;
   readonly rss: number;
   readonly heap: number;
-  readonly outside: number;
-  /** Descriptors that are no sockets: files, watches, pipes. */
-  readonly files: number;
+  /** What descriptors are of that are no sockets: files, watches, pipes. */
+  readonly files: readonly string[];
   readonly threads: number;
 }
 
 /** Looks at a harness. */
 export async function held(dsh: Dsh): Promise<Held> {
-  const { heapUsed, external } = await dsh.probe<{ heapUsed: number; external: number }>('memory', {});
+  const { heapUsed } = await dsh.probe<{ heapUsed: number }>('memory', {});
   const process = `/proc/${dsh.pid}`;
   const rss = Number(/^VmRSS:\s+(\d+) kB$/mu.exec(readFileSync(`${process}/status`, 'utf8'))?.[1]) * 1_024;
-  const files = readdirSync(`${process}/fd`).filter((fd) => !leadsTo(`${process}/fd/${fd}`).startsWith('socket:'));
-  return { atMs: performance.now(), rss, heap: heapUsed, outside: external, files: files.length, threads: readdirSync(`${process}/task`).length };
+  const files = readdirSync(`${process}/fd`).map((fd) => leadsTo(`${process}/fd/${fd}`)).filter((file) => !file.startsWith('socket:'));
+  return { atMs: performance.now(), rss, heap: heapUsed, files, threads: readdirSync(`${process}/task`).length };
 }
 
 function leadsTo(link: string): string {
