@@ -132,17 +132,19 @@ export interface Held {
   readonly atMs: number;
   readonly rss: number;
   readonly heap: number;
-  /** What descriptors are of that are no sockets: files, watches, pipes. */
+  /** What is open besides sockets and what the harness keeps open for every session there was: files, watches, pipes. */
   readonly files: readonly string[];
   readonly threads: number;
 }
+
+const NOT_COUNTED = /^socket:|\/sessions(\/|$)/u;
 
 /** Looks at a harness. */
 export async function held(dsh: Dsh): Promise<Held> {
   const { heapUsed } = await dsh.probe<{ heapUsed: number }>('memory', {});
   const process = `/proc/${dsh.pid}`;
   const rss = Number(/^VmRSS:\s+(\d+) kB$/mu.exec(readFileSync(`${process}/status`, 'utf8'))?.[1]) * 1_024;
-  const files = readdirSync(`${process}/fd`).map((fd) => leadsTo(`${process}/fd/${fd}`)).filter((file) => !file.startsWith('socket:'));
+  const files = readdirSync(`${process}/fd`).map((fd) => leadsTo(`${process}/fd/${fd}`)).filter((file) => !NOT_COUNTED.test(file));
   return { atMs: performance.now(), rss, heap: heapUsed, files, threads: readdirSync(`${process}/task`).length };
 }
 
