@@ -12,12 +12,13 @@ use std::task::{Context, Poll, Waker};
 use libfuzzer_sys::fuzz_target;
 use limiter::config::{Mode, parse};
 use limiter::{Limiter, Route, StreamCall};
-use routes::{Host, Model, Request, Response, Section, SessionInfo, SettingsError, handle};
+use routes::{Host, Kin, Model, Request, Response, Section, SessionInfo, SettingsError, handle};
 use serde_json::value::RawValue;
 
 /// A host whose settings hold whatever was posted last.
 struct Fake {
     limiter: Limiter,
+    kin: RefCell<Kin>,
     value: RefCell<String>,
 }
 
@@ -36,7 +37,7 @@ impl Fake {
             };
             limiter.start_stream(id, call, 2);
         }
-        Self { limiter, value: RefCell::new(config.into()) }
+        Self { limiter, kin: RefCell::default(), value: RefCell::new(config.into()) }
     }
 
     fn section(&self) -> Section {
@@ -55,6 +56,10 @@ impl Fake {
 impl Host for Fake {
     fn look<R>(&self, at: impl FnOnce(&Limiter) -> R) -> R {
         at(&self.limiter)
+    }
+
+    fn kin<R>(&self, at: impl FnOnce(&mut Kin, &Limiter) -> R) -> R {
+        at(&mut self.kin.borrow_mut(), &self.limiter)
     }
 
     fn warn(&self, _: &str) {}

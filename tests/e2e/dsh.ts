@@ -325,7 +325,7 @@ export class Dsh extends EventEmitter<{ line: [string] }> {
   }
 
   /** Asks the probe. */
-  async probe<T>(path: 'stream' | 'row' | 'restart' | 'settings' | 'fetch' | 'within' | 'providers' | 'crowd' | 'disperse' | 'loop', payload: unknown): Promise<T> {
+  async probe<T>(path: 'stream' | 'row' | 'restart' | 'settings' | 'fetch' | 'within' | 'providers' | 'crowd' | 'disperse' | 'memory' | 'loop', payload: unknown): Promise<T> {
     const response = await this.fetch(`/api/probe/${path}`, { method: 'POST', body: JSON.stringify(payload) });
     return (await response.json()) as T;
   }

@@ -199,8 +199,9 @@ export class ModelServer extends EventEmitter<{ change: [Stream] }> {
       return;
     }
     const asked = JSON.parse(body) as ChatRequest;
-    // A client that gives one stream up and opens another has done so in that order; let the first be noticed first.
-    await new Promise(setImmediate);
+    // A client that gives one stream up and opens another has done so in that order; let the first be noticed first. A connection
+    // whose client has gone is closed within three turns of the loop.
+    for (let turns = 0; turns < 8; turns += 1) await new Promise(setImmediate);
     if (response.destroyed) return;
     const stream = this.#opened(asked);
     response.once('close', () => this.#closed(stream, 'aborted'));

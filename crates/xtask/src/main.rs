@@ -45,7 +45,7 @@ Usage: cargo xtask <task>
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   bench [--json] [SECTION]
                          what it costs on this machine, of a release: startup
-  prove [exhaustive [WORLD]|random [STEPS SEED]|mutants [OPTIONS]]
+  prove [exhaustive [WORLD]|random [STEPS SEED]|mutants [OPTIONS]|soak [SECONDS [SEED]]]
                          what docs/proof.md tells of; without a name the first two, five minutes
   check                  formatting, lints, documentation, types, generated files
 ";

@@ -1,5 +1,6 @@
 //! Proofs that are not ordinary tests, because they take minutes: every interleaving in small worlds, long random histories,
-//! and whether the tests notice a change of the limiter. What was covered goes to stdout. Smaller ones run in the rings.
+//! whether the tests notice a change of the limiter, and a real harness at work for half an hour. What was covered goes to stdout.
+//! Smaller ones run in the rings.
 //!
 //! `docs/proof.md` says what each of them shows.
 
@@ -8,30 +9,31 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
+use crate::harness::{self, Harness};
 use crate::progress::step;
-use crate::shell;
+use crate::{addon, component, pack, rings, shell, tools};
 
 const MUTANTS: &str = "cargo-mutants@27.1.0";
 
 /// One proof.
 struct Proof {
     name: &'static str,
+    /// Takes so long that it runs only by name.
+    is_long: bool,
     run: fn(&Path, &[&str]) -> anyhow::Result<()>,
 }
 
-const PROOFS: [Proof; 3] = [
-    Proof { name: "exhaustive", run: |root, options| model(root, "exhaustive", options) },
-    Proof { name: "random", run: |root, options| model(root, "random", options) },
-    Proof { name: "mutants", run: mutants },
+const PROOFS: [Proof; 4] = [
+    Proof { name: "exhaustive", is_long: false, run: |root, options| model(root, "exhaustive", options) },
+    Proof { name: "random", is_long: false, run: |root, options| model(root, "random", options) },
+    Proof { name: "mutants", is_long: true, run: mutants },
+    Proof { name: "soak", is_long: true, run: soak },
 ];
 
-/// Runs the proof that is named first, with what options it takes, or all but the mutants, which take hours.
+/// Runs the proof that is named first, with what options it takes, or all that are not long.
 pub fn run(root: &Path, options: &[&str]) -> anyhow::Result<()> {
     let Some((name, options)) = options.split_first() else {
-        return PROOFS
-            .iter()
-            .filter(|proof| proof.name != "mutants")
-            .try_for_each(|proof| (proof.run)(root, &[]));
+        return PROOFS.iter().filter(|proof| !proof.is_long).try_for_each(|proof| (proof.run)(root, &[]));
     };
     let Some(proof) = PROOFS.iter().find(|proof| proof.name == *name) else {
         bail!("no proof is called {name}; there are {}", PROOFS.map(|proof| proof.name).join(", "));
@@ -47,6 +49,31 @@ fn model(root: &Path, what: &str, options: &[&str]) -> anyhow::Result<()> {
     let mut prove = shell::command(root.join("target/prove/examples/prove"), root);
     if !prove.arg(what).args(options).status()?.success() {
         bail!("{what}: not proven");
+    }
+    Ok(())
+}
+
+/// `tests/e2e/soak.test.ts`, for so many seconds from some seed, on the oldest harness or the one that the environment names.
+fn soak(root: &Path, options: &[&str]) -> anyhow::Result<()> {
+    let (seconds, seed) = match options {
+        [] => ("1800", "1"),
+        [seconds] => (*seconds, "1"),
+        [seconds, seed] => (*seconds, *seed),
+        _ => bail!("a soak takes seconds and a seed"),
+    };
+    let harness = Harness::wanted()?[0];
+    harness.install(root).with_context(|| format!("dsh {}", harness.version))?;
+    let tools = tools::install(root)?;
+    component::build_all(root)?;
+    pack::build(root, addon::Profile::Dev)?;
+    let mut node = tools.node();
+    node.args(["--test", "--test-reporter=spec", "--test-name-pattern=^a soak", "tests/e2e/soak.test.ts"])
+        .env(rings::CACHES, root.join("target/cache"))
+        .env(harness::VARIABLE, harness.version)
+        .env("GEN_LIMIT_SOAK_SECONDS", seconds)
+        .env("GEN_LIMIT_SOAK_SEED", seed);
+    if !node.status().context("node")?.success() {
+        bail!("soak: not proven");
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ const TEST_TIMEOUT: &str = "--test-timeout=240000";
 const ADDON: &str = "gen-limit-node";
 
 /// Where programs find the user's caches: what is compiled for tests is no business of the user's own.
-const CACHES: &str = "XDG_CACHE_HOME";
+pub const CACHES: &str = "XDG_CACHE_HOME";
 
 impl Ring {
     /// The ring of that name.
