@@ -316,8 +316,8 @@ impl<'a> History<'a> {
         match self.chain.configure(OWN, &json, mode, self.now) {
             Ok(_) => self.caps = caps,
             Err(ConfigureError::Refused { problems }) => return assert!(!problems.is_empty()),
-            // What was decided under it before the component failed is in force all the same.
-            Err(_) => {}
+            // What was decided under it before the component failed is nobody's.
+            Err(_) => return,
         }
         self.most = std::array::from_fn(|at| Some(self.most[at]?.max(caps[at]?)));
     }

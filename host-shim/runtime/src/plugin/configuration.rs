@@ -81,6 +81,8 @@ impl Plugin {
                 Ok(Err(problems)) => return Err(ConfigureError::Refused { problems }),
                 Err(fault) => {
                     attempts -= 1;
+                    // Whom it let pass under what is not in force waits on.
+                    instance.state().settled.clear();
                     self.recover_uncharged(fault.clone(), now);
                     if attempts == 0 || matches!(fault, Fault::Deadline { .. }) {
                         return Err(ConfigureError::Fault(fault));

@@ -157,8 +157,8 @@ impl Plugin {
 
     /// Puts a fresh instance to work in the place of what was there.
     ///
-    /// It is told of everything in the table. What it decides on the way is in force even if it fails before the end; then
-    /// nothing is at work.
+    /// It is told of everything in the table. If it fails before the end, what it has decided on the way is nobody's, and nothing is
+    /// at work.
     pub(super) fn take_over(&mut self, fresh: Fresh, now: Instant) -> Result<(), Fault> {
         self.bury(now, |me, mut instance| {
             if !instance.state().open.is_empty() {
@@ -168,6 +168,9 @@ impl Plugin {
         let Fresh { mut instance, facts } = fresh;
         let endowed = endow(&mut instance, &facts.needs, self.share.as_ref(), now);
         let due = endowed.and_then(|()| self.restore(&mut instance, now));
+        if due.is_err() {
+            instance.state().settled.clear();
+        }
         self.out.collect(instance.state(), &mut self.table, now);
         self.work = Work::Running { due: due?, instance };
         self.learn(facts);
@@ -202,13 +205,14 @@ impl Plugin {
         for portion in self.table.line().chunks(PORTION) {
             let waiting: Vec<_> = portion.iter().filter_map(|&id| self.table.waiting_call(id)).collect();
             for (id, verdict) in instance.restore(&[], &waiting, now)? {
-                match verdict {
-                    Verdict::Admit => self.out.settle(id, Ok(()), &mut self.table, now),
-                    Verdict::Deny(refusal) => self.out.settle(id, Err(refusal), &mut self.table, now),
-                    Verdict::Wait { .. } => {}
-                }
+                let result = match verdict {
+                    Verdict::Admit => Ok(()),
+                    Verdict::Deny(refusal) => Err(refusal),
+                    Verdict::Wait { .. } => continue,
+                };
+                instance.state().settled.push((id, result));
             }
-            self.out.collect(instance.state(), &mut self.table, now);
+            self.out.collect_answers(instance.state(), now);
         }
         instance.tick(now)
     }

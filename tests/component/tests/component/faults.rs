@@ -329,6 +329,42 @@ fn a_repaired_configuration_brings_a_failed_component_back_at_once() {
 }
 
 #[test]
+fn what_is_decided_under_a_configuration_that_does_not_come_into_force_lets_nobody_pass() {
+    let mut failed = 0;
+    for n in 1..10 {
+        let mut host = Host::new(chaos(), &limit(1, ""));
+        host.stream("a");
+        host.stream("b");
+        let armed = StreamCall { extra: vec![("chaos".into(), format!("loop-in:{n}"))], ..stream("c") };
+        assert!(is_waiting(&host.plugin.start_stream(armed, host.now)));
+        if host.plugin.configure(&limit(5, ""), Mode::Strict, host.now).is_err() {
+            failed += 1;
+            assert!(host.plugin.take_settled().is_empty(), "{n}: the limit is still 1");
+            assert_eq!((host.plugin.status().live, host.plugin.status().waiting), (1, 2));
+        }
+    }
+    assert!(failed > 1, "it failed after it had taken the configuration, too");
+}
+
+#[test]
+fn nor_does_it_where_a_successor_is_told_of_many() {
+    let mut failed = 0;
+    for n in 1..30 {
+        let mut host = Host::new(chaos(), &limit(1, r#","maxQueued":5000"#));
+        for session in 0..1_500 {
+            host.stream(&session.to_string());
+        }
+        let config = limit(1_000, &format!(r#","maxQueued":5000,"chaos":"trap-in:{n}""#));
+        if host.plugin.configure(&config, Mode::Strict, host.now).is_err() {
+            failed += 1;
+            assert!(host.plugin.take_settled().is_empty(), "{n}: the limit is still 1");
+            assert_eq!(host.plugin.status().live, 1);
+        }
+    }
+    assert!(failed > 5, "{failed}: it failed while it was told of those who wait, too");
+}
+
+#[test]
 fn a_configuration_that_traps_is_refused_and_the_last_one_stays() {
     let mut host = Host::new(chaos(), &limit(1, ""));
     host.stream("a");
