@@ -82,6 +82,7 @@ export class Gate {
   #reason = '';
   #setReady: () => void;
   #limiter: Limiter | undefined;
+  #hooks: Pick<Limiter, 'startStream' | 'finish'> | undefined;
   /**
    * The calls up to this one are none of the limiter's: they passed uncounted, or another limiter counted them. Every limiter
    * numbers its calls from 1, and what is left of a dead one must not be taken for its successor's.
@@ -158,6 +159,7 @@ export class Gate {
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
     this.#limiter = limiter;
+    this.#hooks = limiter.hooks();
     this.#broken = false;
     this.#foreign = this.#newest;
     this.#mode = 'component';
@@ -182,30 +184,40 @@ export class Gate {
 
   /** Asks whether a model call may leave. Not while `loading`. */
   startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Asked {
-    return this.#start(info, (limiter) =>
-      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, this.#own(spawn), this.#own(within), purpose));
+    const limiter = this.#limiter;
+    const hooks = this.#hooks;
+    if (limiter === undefined || hooks === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
+    try {
+      const { provider = '', model = '', session } = info;
+      return this.#started(limiter, hooks.startStream(provider, model, session, first, this.#own(spawn), this.#own(within), purpose), info);
+    } catch (error) {
+      return this.#undecided(error);
+    }
   }
 
   /** Asks whether a spawn may run. Not while `loading`. */
   startTool(tool: string, info: CallInfo): Asked {
-    return this.#start(info, (limiter) => limiter.startTool(tool, info.session, info.provider, info.model));
-  }
-
-  #start(info: CallInfo, ask: (limiter: Limiter) => number): Asked {
     const limiter = this.#limiter;
     if (limiter === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
     try {
-      const answer = ask(limiter);
-      const bits = answer % SPAN;
-      const id = (this.#newest = this.#foreign + (answer - bits) / SPAN);
-      const decision = this.#decision(limiter, id, bits, info);
-      // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
-      this.#serve(bits);
-      return { id, decision };
+      return this.#started(limiter, limiter.startTool(tool, info.session, info.provider, info.model), info);
     } catch (error) {
-      this.#complain(error);
-      return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
+      return this.#undecided(error);
     }
+  }
+
+  #started(limiter: Limiter, answer: number, info: CallInfo): Asked {
+    const bits = answer % SPAN;
+    const id = (this.#newest = this.#foreign + (answer - bits) / SPAN);
+    const decision = this.#decision(limiter, id, bits, info);
+    // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
+    this.#serve(bits);
+    return { id, decision };
+  }
+
+  #undecided(error: unknown): Asked {
+    this.#complain(error);
+    return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
   }
 
   #decision(limiter: Limiter, id: number, bits: number, info: CallInfo): Decision | Promise<Decision> {
@@ -241,16 +253,13 @@ export class Gate {
     this.#leave(id);
     this.#trace?.finish(id, outcome);
     const own = this.#own(id);
-    if (own === undefined) return;
-    this.#operate((limiter) => {
-      try {
-        return limiter.finish(own, outcome, failure);
-      } catch (error) {
-        // The seat matters more than why the call failed.
-        if (failure === undefined) throw error;
-        return limiter.finish(own, outcome);
-      }
-    });
+    const hooks = this.#hooks;
+    if (own === undefined || hooks === undefined) return;
+    try {
+      this.#serve(failure === undefined ? hooks.finish(own, outcome) : told(hooks, own, outcome, failure));
+    } catch (error) {
+      this.#complain(error);
+    }
   }
 
   /** What the limiter calls a call, if it is one of its own. */
@@ -270,7 +279,8 @@ export class Gate {
 
   /** Moves a manual clock on. */
   advance(ms: number): void {
-    this.#operate((limiter) => limiter.advance(ms));
+    // What was due at a later time may be due at the same time now, and the timer knows nothing of it.
+    this.#operate((limiter) => limiter.advance(ms) | TICK);
   }
 
   #operate(operation: (limiter: Limiter) => number): void {
@@ -344,6 +354,7 @@ export class Gate {
     this.#mode = mode;
     if (this.#limiter !== undefined) this.onParting(this.#limiter);
     this.#limiter = undefined;
+    this.#hooks = undefined;
     clearTimeout(this.#timer);
     this.#setReady();
     const waiting = [...this.#waiting.values()];
@@ -361,6 +372,15 @@ export class Gate {
     if (panicked) this.fail(describe(error));
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
+  }
+}
+
+/** The seat matters more than why the call failed. */
+function told(hooks: Pick<Limiter, 'finish'>, id: number, outcome: Outcome, failure: Failure): number {
+  try {
+    return hooks.finish(id, outcome, failure);
+  } catch {
+    return hooks.finish(id, outcome);
   }
 }
 
