@@ -77,6 +77,8 @@ export interface Inspected {
 export declare class Limiter {
   /** Brings a component to work. Throws `GEN_LIMIT_START` if it cannot be. */
   constructor(component: Component, options?: Options)
+  /** `startStream` and `finish` as functions that need no `this`, for whoever calls them often. */
+  hooks(): Pick<Limiter, 'startStream' | 'finish'>
   /**
    * Asks whether a model call may leave for its provider.
    *

@@ -8,8 +8,8 @@ import { Caller } from './caller.ts';
 import { added, ns, ratio, tell, turns, type Taken } from './measure.ts';
 
 const ROUNDS = 15;
-const CALLS = 10_000;
-const CHUNKS = 200_000;
+const CALLS = 4_000;
+const CHUNKS = 50_000;
 
 async function* passing(next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {
   yield* next();

@@ -12,13 +12,12 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { fail } from '../test/support.ts';
 import { Caller } from './caller.ts';
+import { Crowd, PORTION, spend, type Spent } from './crowd.ts';
 import { tell, type Row } from './measure.ts';
 
-const SIZES = process.env.SIZES?.split(",").map(Number) ?? [1_000, 10_000, 100_000];
+const SIZES = [1_000, 10_000, 100_000];
 /** So many run at a time. */
 const SEATS = 100;
-/** Those who come or leave by themselves do so this many in a turn of the event loop. */
-const PORTION = 500;
 const TIMEOUT_MS = 60_000;
 
 setFlagsFromString('--expose-gc');
@@ -30,71 +29,6 @@ const settings = (max: number): unknown => ({
   maxQueued: 200_000,
   queueTimeoutMs: TIMEOUT_MS,
 });
-
-const burnt = (): number => {
-  const { user, system } = process.cpuUsage();
-  return (user + system) / 1e3;
-};
-
-/** Milliseconds, and the longest that one turn took of them. */
-interface Spent {
-  readonly ms: number;
-  readonly blocked: number;
-}
-
-/** Turns the event loop until all is done. */
-async function spend(work: () => Promise<unknown> | unknown, isDone: () => boolean = () => true): Promise<Spent> {
-  const begun = burnt();
-  let blocked = 0;
-  let looked = begun;
-  let working = true;
-  const look = (): void => {
-    const now = burnt();
-    blocked = Math.max(blocked, now - looked);
-    looked = now;
-  };
-  void Promise.resolve(work()).then(() => (working = false));
-  look();
-  while (working || !isDone()) {
-    await setImmediate();
-    look();
-  }
-  return { ms: looked - begun, blocked };
-}
-
-/** Those who wait, and what becomes of them. */
-class Crowd {
-  readonly #caller: Caller;
-  /** Calls that run, by how to end them. */
-  running: Array<() => void> = [];
-  done = 0;
-
-  constructor(caller: Caller) {
-    this.#caller = caller;
-  }
-
-  call(session: string, signal: AbortSignal): void {
-    const ended = (): void => void (this.done += 1);
-    const next = (): unknown => ({
-      [Symbol.asyncIterator]: () => ({ next: () => new Promise((resolve) => this.running.push(() => resolve({ done: true, value: undefined }))) }),
-    });
-    const iterator = this.#caller.stream(session, { signal, next })[Symbol.asyncIterator]();
-    iterator.next().then(ended, ended);
-  }
-
-  /** So many come; those before them have taken every seat. */
-  async come(count: number, signalOf: (n: number) => AbortSignal): Promise<void> {
-    for (let n = 0; n < count; n += 1) {
-      this.call(`session-${String(n).padStart(8, '0')}-0123456789abcdef`, signalOf(n));
-      if (n % PORTION === PORTION - 1) await setImmediate();
-    }
-  }
-
-  /** Ends all that run. */
-  release(): void {
-    for (const end of this.running.splice(0)) end();
-  }
-}
 
 const shuffled = <T>(items: readonly T[]): T[] => {
   // The same order each time.
@@ -110,19 +44,10 @@ async function measure(count: number): Promise<Row[]> {
   const shared = new AbortController();
   setMaxListeners(0, shared.signal);
   const crowd = async (signalOf: (n: number) => AbortSignal): Promise<Crowd> => {
-    const crowd = new Crowd(caller);
-    for (let n = 0; n < SEATS; n += 1) crowd.call(`first-${n}`, new AbortController().signal);
-    await setImmediate();
-    if (crowd.running.length !== SEATS) fail('not every seat is taken');
+    const crowd = await Crowd.make(caller, SEATS);
     await crowd.come(count, signalOf);
     if (waiting() !== count) fail(`${waiting()} wait, not ${count}`);
     return crowd;
-  };
-  const empty = async (crowd: Crowd): Promise<void> => {
-    while (crowd.done < count + SEATS) {
-      crowd.release();
-      await setImmediate();
-    }
   };
   const rows: Row[] = [];
   const told = (what: string, { ms, blocked }: Spent, aims: { ms?: number | undefined; blocked?: number } = {}): void => {
@@ -132,18 +57,18 @@ async function measure(count: number): Promise<Row[]> {
   };
 
   const controllers = Array.from({ length: count }, () => new AbortController());
-  await empty(await crowd((n) => controllers[n]?.signal ?? fail('nobody')));
+  await (await crowd((n) => controllers[n]?.signal ?? fail('nobody'))).empty();
   gc();
   const before = process.memoryUsage.rss();
   let those: Crowd | undefined;
   told('come and wait', await spend(async () => (those = await crowd((n) => controllers[n]?.signal ?? fail('nobody')))));
   gc();
   rows.push({ what: '  resident bytes for each', unit: 'B', median: (process.memoryUsage.rss() - before) / count, aim: 2_048 });
-  told(`are let in as ${SEATS} at a time end`, await spend(() => empty(those ?? fail('nobody'))), { ms: 400, blocked: 20 });
+  told(`are let in as ${SEATS} at a time end`, await spend(() => those?.empty()), { ms: 400, blocked: 20 });
 
   those = await crowd((n) => controllers[n]?.signal ?? fail('nobody'));
   told('are let in by one release', await spend(() => world.edit(settings(-1)), () => waiting() === 0), { ms: 400, blocked: 20 });
-  await empty(those);
+  await those.empty();
   await world.edit(settings(SEATS));
 
   those = await crowd((n) => controllers[n]?.signal ?? fail('nobody'));
@@ -153,17 +78,17 @@ async function measure(count: number): Promise<Row[]> {
       if (n % PORTION === PORTION - 1) await setImmediate();
     }
   }, () => those?.done === count));
-  await empty(those);
+  await those.empty();
 
   those = await crowd(() => shared.signal);
   told('leave by one signal', await spend(() => shared.abort(), () => those?.done === count), { ms: 1_000 });
-  await empty(those);
+  await those.empty();
 
   const later = new AbortController();
   setMaxListeners(0, later.signal);
   those = await crowd(() => later.signal);
   told('are refused at once because their time is up', await spend(() => world.gate.advance(TIMEOUT_MS), () => those?.done === count), { ms: 1_000, blocked: 20 });
-  await empty(those);
+  await those.empty();
   await world.end();
   return rows;
 }

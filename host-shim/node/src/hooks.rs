@@ -134,15 +134,28 @@ fn function(
     let mut made = ptr::null_mut();
     // SAFETY: the name is told with its length. The function is given a share of the core, which goes with it.
     unsafe {
-        let (data, text, length) = (held.cast_mut().cast::<c_void>(), name.as_ptr().cast(), name.len() as isize);
+        let (data, text, length) =
+            (held.cast_mut().cast::<c_void>(), name.as_ptr().cast(), name.len() as isize);
         let status = sys::napi_create_function(env.raw(), text, length, Some(callback), data, &raw mut made);
         if status == sys::Status::napi_ok {
-            check_status!(sys::napi_add_finalizer(env.raw(), made, data, Some(released), ptr::null_mut(), ptr::null_mut()))?;
+            check_status!(sys::napi_add_finalizer(
+                env.raw(),
+                made,
+                data,
+                Some(released),
+                ptr::null_mut(),
+                ptr::null_mut()
+            ))?;
         } else {
             drop(Rc::from_raw(held));
         }
         check_status!(status)?;
-        check_status!(sys::napi_set_property(env.raw(), on.raw(), <&str>::to_napi_value(env.raw(), name)?, made))
+        check_status!(sys::napi_set_property(
+            env.raw(),
+            on.raw(),
+            <&str>::to_napi_value(env.raw(), name)?,
+            made
+        ))
     }
 }
 
@@ -162,7 +175,14 @@ unsafe extern "C" fn entered<const ARGUMENTS: usize, H: Hook<ARGUMENTS>>(
     // SAFETY: there is room for so many arguments, and those that are missing are filled in. The core lives as long as the
     // function does, which is being called.
     let answer = unsafe {
-        sys::napi_get_cb_info(env, info, &raw mut count, arguments.as_mut_ptr(), ptr::null_mut(), &raw mut data);
+        sys::napi_get_cb_info(
+            env,
+            info,
+            &raw mut count,
+            arguments.as_mut_ptr(),
+            ptr::null_mut(),
+            &raw mut data,
+        );
         H::enter(&*data.cast::<RefCell<Core>>(), env, arguments)
     };
     let mut number = ptr::null_mut();

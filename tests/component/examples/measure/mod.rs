@@ -1,7 +1,5 @@
 //! What sections share: rounds, and what is told of them.
 
-use std::time::{Duration, Instant};
-
 /// What several rounds took, in nanoseconds.
 pub struct Taken {
     pub best: f64,
@@ -13,13 +11,6 @@ impl Taken {
         rounds.sort_by(f64::total_cmp);
         Self { best: rounds[0], median: rounds[rounds.len() / 2] }
     }
-}
-
-/// How long something takes once.
-pub fn timed<T>(run: impl FnOnce() -> T) -> (Duration, T) {
-    let start = Instant::now();
-    let result = run();
-    (start.elapsed(), result)
 }
 
 /// What one of `times` burns of this thread's processor, in nanoseconds, in so many rounds.
