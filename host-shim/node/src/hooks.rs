@@ -135,7 +135,7 @@ fn function(
     // SAFETY: the name is told with its length. The function is given a share of the core, which goes with it.
     unsafe {
         let (data, text, length) =
-            (held.cast_mut().cast::<c_void>(), name.as_ptr().cast(), name.len() as isize);
+            (held.cast_mut().cast::<c_void>(), name.as_ptr().cast(), name.len().cast_signed());
         let status = sys::napi_create_function(env.raw(), text, length, Some(callback), data, &raw mut made);
         if status == sys::Status::napi_ok {
             check_status!(sys::napi_add_finalizer(
