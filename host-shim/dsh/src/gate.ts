@@ -158,8 +158,8 @@ export class Gate {
   /** The component is there and decides. What `onFailure` let pass before stays uncounted. */
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
-    this.#limiter = limiter;
     this.#hooks = limiter.hooks();
+    this.#limiter = limiter;
     this.#broken = false;
     this.#foreign = this.#newest;
     this.#mode = 'component';
@@ -188,8 +188,8 @@ export class Gate {
     const hooks = this.#hooks;
     if (limiter === undefined || hooks === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
     try {
-      const { provider = '', model = '', session } = info;
-      return this.#started(limiter, hooks.startStream(provider, model, session, first, this.#own(spawn), this.#own(within), purpose), info);
+      const { provider, model, session } = info;
+      return this.#started(limiter, hooks.startStream(provider ?? '', model ?? '', session, first, this.#own(spawn), this.#own(within), purpose), info);
     } catch (error) {
       return this.#undecided(error);
     }

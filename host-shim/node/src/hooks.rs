@@ -172,20 +172,16 @@ unsafe extern "C" fn entered<const ARGUMENTS: usize, H: Hook<ARGUMENTS>>(
 ) -> sys::napi_value {
     let mut arguments = [ptr::null_mut(); ARGUMENTS];
     let (mut count, mut data) = (ARGUMENTS, ptr::null_mut());
+    let mut number = ptr::null_mut();
     // SAFETY: there is room for so many arguments, and those that are missing are filled in. The core lives as long as the
     // function does, which is being called.
     let answer = unsafe {
-        sys::napi_get_cb_info(
-            env,
-            info,
-            &raw mut count,
-            arguments.as_mut_ptr(),
-            ptr::null_mut(),
-            &raw mut data,
-        );
+        let (values, this) = (arguments.as_mut_ptr(), ptr::null_mut());
+        if sys::napi_get_cb_info(env, info, &raw mut count, values, this, &raw mut data) != sys::Status::napi_ok {
+            return number;
+        }
         H::enter(&*data.cast::<RefCell<Core>>(), env, arguments)
     };
-    let mut number = ptr::null_mut();
     // SAFETY: a place for the number; an error is thrown in the scope of this call.
     unsafe {
         match answer {

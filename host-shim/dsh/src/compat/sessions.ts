@@ -19,9 +19,10 @@ export class Sessions {
 
   constructor(root: Context) {
     this.#root = root;
+    // The first of those who are told: one of the others may bring a call at once.
     this.stop = root.on('internal/service', (name) => {
       if (name === 'sessions') this.#service = null;
-    }, { global: true });
+    }, { prepend: true, global: true });
   }
 
   get(id: string | undefined): Session | undefined {
