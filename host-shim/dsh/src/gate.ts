@@ -14,6 +14,9 @@
  * Every operation is one synchronous step: ask the addon, fetch the waits that ended, wake their calls. A call that is
  * woken is already counted, so nothing can take its seat before it moves; a call that is given up between the two ends by
  * the same `finish` as any other.
+ *
+ * Where thousands are woken at once, a portion is in every turn of the event loop, in their order: whatever else the process has to do
+ * goes on meanwhile. Those who are yet to be woken have their seats, or none, already.
  */
 import type { Failure, Limiter, Refusal } from '../../node/index.d.ts';
 import type { Reporter } from './report.ts';
@@ -34,6 +37,9 @@ const TICK = 8;
 const LOGGED = 16;
 const ANSWERS = 32;
 const NEWS = 64;
+
+/** So many are woken in a turn of the event loop. What each then does takes far longer than to wake it. */
+const PORTION = 50;
 
 /** The longest delay `setTimeout` keeps; a longer one would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
@@ -91,6 +97,8 @@ export class Gate {
   #newest = UNCOUNTED;
   #waiting = new Map<number, (decision: Decision) => void>();
   #timer: NodeJS.Timeout | undefined;
+  /** There are more to be woken than were. */
+  #waking: NodeJS.Immediate | undefined;
   #trace: Trace | undefined;
   #report: Reporter;
   #broken = false;
@@ -297,14 +305,7 @@ export class Gate {
   #serve(bits: number): void {
     const limiter = this.#limiter;
     if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS | NEWS)) === 0) return;
-    if ((bits & SETTLED) !== 0) {
-      for (const { id: own, refusal } of limiter.takeSettled()) {
-        const id = this.#foreign + own;
-        const decision: Decision = refusal === undefined ? ADMITTED : { kind: 'refused', refusal };
-        this.#trace?.settled(id, refusal);
-        this.#settle(id, decision);
-      }
-    }
+    if ((bits & SETTLED) !== 0 && this.#waking === undefined) this.#wake(limiter);
     if ((bits & TICK) !== 0) this.#schedule(limiter);
     if ((bits & LOGGED) !== 0) {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
@@ -314,10 +315,22 @@ export class Gate {
     if ((bits & NEWS) !== 0) this.onNews();
   }
 
-  #settle(id: number, decision: Decision): void {
-    const resolve = this.#waiting.get(id);
-    this.#leave(id);
-    resolve?.(decision);
+  #wake(limiter: Limiter): void {
+    const settled = limiter.takeSettled(PORTION);
+    for (const { id: own, refusal } of settled) {
+      const id = this.#foreign + own;
+      const resolve = this.#waiting.get(id);
+      // It may have left since.
+      if (resolve === undefined) continue;
+      this.#trace?.settled(id, refusal);
+      this.#leave(id);
+      resolve(refusal === undefined ? ADMITTED : { kind: 'refused', refusal });
+    }
+    if (settled.length < PORTION) return;
+    this.#waking = setImmediate(() => {
+      this.#waking = undefined;
+      this.#operate((limiter) => limiter.pending());
+    });
   }
 
   #leave(id: number): void {
@@ -356,6 +369,8 @@ export class Gate {
     this.#limiter = undefined;
     this.#hooks = undefined;
     clearTimeout(this.#timer);
+    clearImmediate(this.#waking);
+    this.#waking = undefined;
     this.#setReady();
     const waiting = [...this.#waiting.values()];
     this.#waiting.clear();

@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 
 const RATIOS = fileURLToPath(new URL('../bench/ratios.ts', import.meta.url));
 
-const { stdout } = await promisify(execFile)(process.execPath, [RATIOS]);
+const { stdout } = await promisify(execFile)(process.execPath, ['--single-threaded', RATIOS]);
 for (const [what, ratio, bound] of JSON.parse(stdout) as Array<[what: string, ratio: number, bound: number]>) {
   test(`${what}: at most ${bound}`, (t) => {
     t.diagnostic(`${ratio.toFixed(2)}`);

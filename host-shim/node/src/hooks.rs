@@ -177,7 +177,9 @@ unsafe extern "C" fn entered<const ARGUMENTS: usize, H: Hook<ARGUMENTS>>(
     // function does, which is being called.
     let answer = unsafe {
         let (values, this) = (arguments.as_mut_ptr(), ptr::null_mut());
-        if sys::napi_get_cb_info(env, info, &raw mut count, values, this, &raw mut data) != sys::Status::napi_ok {
+        if sys::napi_get_cb_info(env, info, &raw mut count, values, this, &raw mut data)
+            != sys::Status::napi_ok
+        {
             return number;
         }
         H::enter(&*data.cast::<RefCell<Core>>(), env, arguments)

@@ -29,6 +29,7 @@ pub mod inspect;
 mod packaged;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -412,7 +413,7 @@ struct Inner {
     told: Option<u64>,
     /// Why the last denied call was.
     refusal: Option<runtime::Refusal>,
-    settled: Vec<runtime::Settled>,
+    settled: VecDeque<runtime::Settled>,
     log: Vec<runtime::LogLine>,
     pool: Option<runtime::SharedPool>,
 }
@@ -420,7 +421,7 @@ struct Inner {
 impl Inner {
     /// The bits that hold after every operation.
     fn bits(&mut self) -> u64 {
-        self.settled.append(&mut self.chain.take_settled());
+        self.settled.extend(self.chain.take_settled());
         self.log.append(&mut self.chain.take_log());
         let mut bits = 0;
         if !self.settled.is_empty() {
@@ -521,7 +522,7 @@ impl Limiter {
             clock,
             told: None,
             refusal: None,
-            settled: Vec::new(),
+            settled: VecDeque::new(),
             log: Vec::new(),
             pool: None,
         };
@@ -629,11 +630,13 @@ impl Limiter {
         self.guard(|inner| Ok(inner.refusal.take().map(refusal)))
     }
 
-    /// The waits that ended since the last time.
-    #[napi]
-    pub fn take_settled(&mut self) -> Result<Vec<Settled>> {
+    /// The waits that ended since the last time, or the first so many of them; the rest stay to be taken.
+    #[napi(ts_args_type = "most?: number")]
+    pub fn take_settled(&mut self, most: Arg<Option<f64>>) -> Result<Vec<Settled>> {
+        let most = most.integer("most")?;
         self.guard(|inner| {
-            let settled = std::mem::take(&mut inner.settled).into_iter();
+            let count = most.map_or(inner.settled.len(), |most| inner.settled.len().min(most as usize));
+            let settled = inner.settled.drain(..count);
             Ok(settled.map(|s| Settled { id: s.id as f64, refusal: s.result.err().map(refusal) }).collect())
         })
     }

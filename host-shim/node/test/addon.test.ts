@@ -58,6 +58,15 @@ suite('answers', () => {
     assert.deepEqual(made.takeSettled(), [], 'each exactly once');
   });
 
+  test('waits that ended are taken in portions, in their order, and are told of until all are', () => {
+    const made = limiter(1);
+    const [busy, ...waiting] = Array.from({ length: 6 }, (_, n) => start(made, `s${n}`).id);
+    made.configure(JSON.stringify({ limits: [] }), false);
+    assert.equal(made.pending() & SETTLED, SETTLED);
+    const portions = [2, 0, 2, 5, 5].map((most) => [made.takeSettled(most).map(({ id }) => id), made.finish(busy ?? 0, 0) & SETTLED]);
+    assert.deepEqual(portions, [[waiting.slice(0, 2), SETTLED], [[], SETTLED], [waiting.slice(2, 4), SETTLED], [waiting.slice(4), 0], [[], 0]]);
+  });
+
   test('a refusal is fetched once, with a code, a reason and a sentence', () => {
     const made = limiter(1, { maxQueued: 0 });
     start(made, 'a');
