@@ -77,6 +77,8 @@ export interface Inspected {
 export declare class Limiter {
   /** Brings a component to work. Throws `GEN_LIMIT_START` if it cannot be. */
   constructor(component: Component, options?: Options)
+  /** `startStream` and `finish` as functions that need no `this`, for whoever calls them often. */
+  hooks(): Pick<Limiter, 'startStream' | 'finish'>
   /**
    * Asks whether a model call may leave for its provider.
    *
@@ -98,8 +100,8 @@ export declare class Limiter {
   pending(): number
   /** Why the last denied call may not start. */
   refusal(): Refusal | null
-  /** The waits that ended since the last time. */
-  takeSettled(): Array<Settled>
+  /** The waits that ended since the last time, or the first so many of them; the rest stay to be taken. */
+  takeSettled(most?: number): Array<Settled>
   /** What was logged since the last time. */
   takeLog(): Array<LogLine>
   /** The tools to bring to `startTool()`; may change with `configure()`. */

@@ -44,7 +44,7 @@ Usage: cargo xtask <task>
                          GEN_LIMIT_HARNESS=VERSION: those in a harness on that one alone
   fuzz [--seconds N]     everything that reads what comes from outside, at once, for ten minutes or so many seconds
   bench [--json] [SECTION]
-                         what it costs on this machine, of a release: startup
+                         what it costs on this machine, of a release: startup, calls, layers, waiters, polls, tenants
   prove [exhaustive [WORLD]|random [STEPS SEED]|mutants [OPTIONS]|soak [SECONDS [SEED]]]
                          what docs/proof.md tells of; without a name the first two, five minutes
   check                  formatting, lints, documentation, types, generated files

@@ -14,6 +14,9 @@
  * Every operation is one synchronous step: ask the addon, fetch the waits that ended, wake their calls. A call that is
  * woken is already counted, so nothing can take its seat before it moves; a call that is given up between the two ends by
  * the same `finish` as any other.
+ *
+ * Where thousands are woken at once, a portion is in every turn of the event loop, in their order: whatever else the process has to do
+ * goes on meanwhile. Those who are yet to be woken have their seats, or none, already.
  */
 import type { Failure, Limiter, Refusal } from '../../node/index.d.ts';
 import type { Reporter } from './report.ts';
@@ -34,6 +37,9 @@ const TICK = 8;
 const LOGGED = 16;
 const ANSWERS = 32;
 const NEWS = 64;
+
+/** So many are woken in a turn of the event loop. What each then does takes far longer than to wake it. */
+const PORTION = 50;
 
 /** The longest delay `setTimeout` keeps; a longer one would fire at once. */
 const MAX_DELAY = 2 ** 31 - 1;
@@ -82,6 +88,7 @@ export class Gate {
   #reason = '';
   #setReady: () => void;
   #limiter: Limiter | undefined;
+  #hooks: Pick<Limiter, 'startStream' | 'finish'> | undefined;
   /**
    * The calls up to this one are none of the limiter's: they passed uncounted, or another limiter counted them. Every limiter
    * numbers its calls from 1, and what is left of a dead one must not be taken for its successor's.
@@ -90,6 +97,8 @@ export class Gate {
   #newest = UNCOUNTED;
   #waiting = new Map<number, (decision: Decision) => void>();
   #timer: NodeJS.Timeout | undefined;
+  /** There are more to be woken than were. */
+  #waking: NodeJS.Immediate | undefined;
   #trace: Trace | undefined;
   #report: Reporter;
   #broken = false;
@@ -157,6 +166,7 @@ export class Gate {
   /** The component is there and decides. What `onFailure` let pass before stays uncounted. */
   open(limiter: Limiter): void {
     if (!this.loading && !this.failed) return;
+    this.#hooks = limiter.hooks();
     this.#limiter = limiter;
     this.#broken = false;
     this.#foreign = this.#newest;
@@ -182,30 +192,40 @@ export class Gate {
 
   /** Asks whether a model call may leave. Not while `loading`. */
   startStream(info: CallInfo, first: boolean, spawn?: number, within?: number, purpose?: string): Asked {
-    return this.#start(info, (limiter) =>
-      limiter.startStream(info.provider ?? '', info.model ?? '', info.session, first, this.#own(spawn), this.#own(within), purpose));
+    const limiter = this.#limiter;
+    const hooks = this.#hooks;
+    if (limiter === undefined || hooks === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
+    try {
+      const { provider, model, session } = info;
+      return this.#started(limiter, hooks.startStream(provider ?? '', model ?? '', session, first, this.#own(spawn), this.#own(within), purpose), info);
+    } catch (error) {
+      return this.#undecided(error);
+    }
   }
 
   /** Asks whether a spawn may run. Not while `loading`. */
   startTool(tool: string, info: CallInfo): Asked {
-    return this.#start(info, (limiter) => limiter.startTool(tool, info.session, info.provider, info.model));
-  }
-
-  #start(info: CallInfo, ask: (limiter: Limiter) => number): Asked {
     const limiter = this.#limiter;
     if (limiter === undefined) return { id: UNCOUNTED, decision: this.#withoutComponent() };
     try {
-      const answer = ask(limiter);
-      const bits = answer % SPAN;
-      const id = (this.#newest = this.#foreign + (answer - bits) / SPAN);
-      const decision = this.#decision(limiter, id, bits, info);
-      // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
-      this.#serve(bits);
-      return { id, decision };
+      return this.#started(limiter, limiter.startTool(tool, info.session, info.provider, info.model), info);
     } catch (error) {
-      this.#complain(error);
-      return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
+      return this.#undecided(error);
     }
+  }
+
+  #started(limiter: Limiter, answer: number, info: CallInfo): Asked {
+    const bits = answer % SPAN;
+    const id = (this.#newest = this.#foreign + (answer - bits) / SPAN);
+    const decision = this.#decision(limiter, id, bits, info);
+    // What this call has set off is told after the call itself is known, so nobody is settled before it waits.
+    this.#serve(bits);
+    return { id, decision };
+  }
+
+  #undecided(error: unknown): Asked {
+    this.#complain(error);
+    return { id: UNCOUNTED, decision: this.#closed ? unavailable() : ADMITTED };
   }
 
   #decision(limiter: Limiter, id: number, bits: number, info: CallInfo): Decision | Promise<Decision> {
@@ -241,16 +261,13 @@ export class Gate {
     this.#leave(id);
     this.#trace?.finish(id, outcome);
     const own = this.#own(id);
-    if (own === undefined) return;
-    this.#operate((limiter) => {
-      try {
-        return limiter.finish(own, outcome, failure);
-      } catch (error) {
-        // The seat matters more than why the call failed.
-        if (failure === undefined) throw error;
-        return limiter.finish(own, outcome);
-      }
-    });
+    const hooks = this.#hooks;
+    if (own === undefined || hooks === undefined) return;
+    try {
+      this.#serve(failure === undefined ? hooks.finish(own, outcome) : told(hooks, own, outcome, failure));
+    } catch (error) {
+      this.#complain(error);
+    }
   }
 
   /** What the limiter calls a call, if it is one of its own. */
@@ -270,7 +287,8 @@ export class Gate {
 
   /** Moves a manual clock on. */
   advance(ms: number): void {
-    this.#operate((limiter) => limiter.advance(ms));
+    // What was due at a later time may be due at the same time now, and the timer knows nothing of it.
+    this.#operate((limiter) => limiter.advance(ms) | TICK);
   }
 
   #operate(operation: (limiter: Limiter) => number): void {
@@ -287,14 +305,7 @@ export class Gate {
   #serve(bits: number): void {
     const limiter = this.#limiter;
     if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS | NEWS)) === 0) return;
-    if ((bits & SETTLED) !== 0) {
-      for (const { id: own, refusal } of limiter.takeSettled()) {
-        const id = this.#foreign + own;
-        const decision: Decision = refusal === undefined ? ADMITTED : { kind: 'refused', refusal };
-        this.#trace?.settled(id, refusal);
-        this.#settle(id, decision);
-      }
-    }
+    if ((bits & SETTLED) !== 0 && this.#waking === undefined) this.#wake(limiter);
     if ((bits & TICK) !== 0) this.#schedule(limiter);
     if ((bits & LOGGED) !== 0) {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
@@ -304,10 +315,22 @@ export class Gate {
     if ((bits & NEWS) !== 0) this.onNews();
   }
 
-  #settle(id: number, decision: Decision): void {
-    const resolve = this.#waiting.get(id);
-    this.#leave(id);
-    resolve?.(decision);
+  #wake(limiter: Limiter): void {
+    const settled = limiter.takeSettled(PORTION);
+    for (const { id: own, refusal } of settled) {
+      const id = this.#foreign + own;
+      const resolve = this.#waiting.get(id);
+      // It may have left since.
+      if (resolve === undefined) continue;
+      this.#trace?.settled(id, refusal);
+      this.#leave(id);
+      resolve(refusal === undefined ? ADMITTED : { kind: 'refused', refusal });
+    }
+    if (settled.length < PORTION) return;
+    this.#waking = setImmediate(() => {
+      this.#waking = undefined;
+      this.#operate((limiter) => limiter.pending());
+    });
   }
 
   #leave(id: number): void {
@@ -344,7 +367,10 @@ export class Gate {
     this.#mode = mode;
     if (this.#limiter !== undefined) this.onParting(this.#limiter);
     this.#limiter = undefined;
+    this.#hooks = undefined;
     clearTimeout(this.#timer);
+    clearImmediate(this.#waking);
+    this.#waking = undefined;
     this.#setReady();
     const waiting = [...this.#waiting.values()];
     this.#waiting.clear();
@@ -361,6 +387,15 @@ export class Gate {
     if (panicked) this.fail(describe(error));
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
+  }
+}
+
+/** The seat matters more than why the call failed. */
+function told(hooks: Pick<Limiter, 'finish'>, id: number, outcome: Outcome, failure: Failure): number {
+  try {
+    return hooks.finish(id, outcome, failure);
+  } catch {
+    return hooks.finish(id, outcome);
   }
 }
 

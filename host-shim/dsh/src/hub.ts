@@ -40,6 +40,7 @@ import type {} from '@deepseek-ai/dsh-subagent';
 import type {} from '@deepseek-ai/dsh-tools';
 import type * as Addon from '../../node/index.d.ts';
 import type { ScopeKey } from './compat/scope.ts';
+import { Sessions } from './compat/sessions.ts';
 import { Dropped } from './dropped.ts';
 import { describe, type Gate } from './gate.ts';
 import { reporter } from './report.ts';
@@ -94,6 +95,8 @@ export class Hub {
   #tenants: Tenant[] = [];
   /** Those that may own something, by the scope they stand in. */
   #owners = new Map<ScopeKey | undefined, ReadonlyArray<readonly [Tenant, Selector]>>();
+  /** The one that has the whole harness, if one has: then there is nothing to look up. */
+  #sole: Tenant | undefined;
   #host: Tenant | undefined;
   #places = new Map<Tenant, Place>();
   /** What each was told about who overshadows it. */
@@ -104,6 +107,7 @@ export class Hub {
   #again = false;
   readonly #within = new AsyncLocalStorage<Running>();
   readonly #spawns = new Spawns();
+  readonly #sessions: Sessions;
   readonly #transport: Transport;
   #dropped: Dropped | undefined;
   #pool: Addon.Pool | undefined;
@@ -122,6 +126,7 @@ export class Hub {
 
   private constructor(root: Context, transport: Scale | undefined) {
     this.#root = root;
+    this.#sessions = new Sessions(root);
     this.#transport = new Transport(root, this.#within, reporter(root), transport);
     this.#listeners = this.#listen(root);
   }
@@ -187,6 +192,7 @@ export class Hub {
     this.renew();
     if (this.#tenants.length > 0) return;
     for (const stop of this.#listeners) stop();
+    this.#sessions.stop();
     this.#transport.stop();
     this.#dropped?.stop();
     (globalThis as { [HUBS]?: WeakMap<object, Hub> })[HUBS]?.delete(this.#root.fiber);
@@ -228,6 +234,8 @@ export class Hub {
       }
     }
     this.#owners = owners;
+    const [first, ...others] = [...owners.values()].flat();
+    this.#sole = first !== undefined && others.length === 0 && first[0].scope === undefined && isOpen(first[1]) ? first[0] : undefined;
   }
 
   /** Tells everybody its place. Whoever moves leaves before anybody comes. */
@@ -273,22 +281,20 @@ export class Hub {
 
   /** Who owns the calls of a session, or of an agent. */
   #owner(session: string | undefined, agent?: Agent): Tenant | undefined {
-    const all = this.#owners.get(undefined) ?? [];
-    // Where one row has the whole harness there is nothing to look up.
-    if (this.#owners.size === 1 && all.length === 1 && all[0] !== undefined && isOpen(all[0][1])) return all[0][0];
+    if (this.#sole !== undefined) return this.#sole;
     const origin = new Origin(this.#root, session, agent);
     for (const scope of origin.scopes) {
       const owner = closest(this.#owners.get(scope) ?? [], origin);
       if (owner !== undefined) return owner;
     }
-    return closest(all, origin);
+    return closest(this.#owners.get(undefined) ?? [], origin);
   }
 
   #listen(root: Context): Array<() => unknown> {
     const spawns = this.#spawns;
     const first = { prepend: true, global: true };
     return [
-      root.on('llm/stream', (options, next) => this.#stream(root, options, next), first),
+      root.on('llm/stream', (options, next) => this.#stream(options, next), first),
       root.on('tools/pre-execute', (exec, next) => {
         const gate = this.#owner(exec.agent?.id, exec.agent)?.gate;
         return gate?.loading || gate?.tools.has(exec.name) ? spawns.preExecute(gate, exec, next) : next();
@@ -298,7 +304,7 @@ export class Hub {
       root.on('tools/execute', (exec, next) => (spawns.runs(exec) ? spawns.execute(exec, next) : next()), first),
       root.on('tools/result', (exec, result) => void spawns.ended(exec, result), first),
       root.on('subagent/start', ({ id }) => {
-        const session = root.get('sessions')?.get(id);
+        const session = this.#sessions.get(id);
         const agent = root.get('agents')?.get(id);
         const { provider, model } = agent?.options ?? {};
         const route = provider === undefined || model === undefined ? undefined : { provider, model };
@@ -308,7 +314,7 @@ export class Hub {
     ];
   }
 
-  #stream(root: Context, options: GenerateOptions, next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {
+  #stream(options: GenerateOptions, next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {
     const { provider, model, sessionId, signal, purpose } = options;
     const tenant = this.#owner(sessionId);
     const asked = (): AsyncIterable<StreamChunk> => {
@@ -324,7 +330,7 @@ export class Hub {
       signal,
       next: asked,
       start: () => {
-        const session = sessionId === undefined ? undefined : root.get('sessions')?.get(sessionId);
+        const session = this.#sessions.get(sessionId);
         const { first, spawn } = this.#spawns.calls(gate, sessionId, session);
         const around = this.#within.getStore();
         tenant.called(session);

@@ -12,7 +12,7 @@ import { Hub, type Place, type Tenant } from './hub.ts';
 import { load, packaged, type Parts } from './load.ts';
 import { inWords, reporter, type Reporter } from './report.ts';
 import { Requests } from './requests.ts';
-import { isEnding, leave, settle, type Living } from './row.ts';
+import { endingOf, leave, settle, type Living } from './row.ts';
 import { Document, type Settings } from './settings.ts';
 import { Stored, type Standing } from './stored.ts';
 import { Acquaintances, ceilingsOf, isOpen, parsed, selectorOf, withCeilings, type Selector } from './tenant.ts';
@@ -74,7 +74,7 @@ class Plugin implements Living, Tenant, Standing {
     this.isNew = this.preset === null;
     this.settings = new Document(new Stored(this, 'taken-over'), this.#say);
     const trace = Trace.fromEnvironment(() => this.#name);
-    this.gate = new Gate(this.#say, trace, false, () => isEnding(root));
+    this.gate = new Gate(this.#say, trace, false, endingOf(root));
     this.#hub = Hub.of(root, parts.transport);
     this.#known = new Acquaintances(root);
     const isKnown = (session: Session): boolean => this.#hub.isAlone || this.#known.has(session);

@@ -105,7 +105,12 @@ export function leave(ctx: Context): void {
 
 /** Whether the whole harness is on its way out. */
 export function isEnding(root: Context): boolean {
-  return root.fiber.state !== ACTIVE;
+  return endingOf(root)();
+}
+
+/** The same for whoever asks for every call: the way to the root's fibre is a proxy's, and is gone once. */
+export function endingOf({ fiber }: Context): () => boolean {
+  return () => fiber.state !== ACTIVE;
 }
 
 /** Why a mounting was disposed of, as far as it can be told. */

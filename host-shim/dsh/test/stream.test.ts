@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { AsyncLocalStorage, AsyncResource } from 'node:async_hooks';
 import { getEventListeners, setMaxListeners } from 'node:events';
 import { suite, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
 import { Gate } from '../src/gate.ts';
 import { GatedStream } from '../src/stream.ts';
-import { World, limit, settled } from './support.ts';
+import { World, limit, settled, until } from './support.ts';
 
 function finish(chunks: StreamChunk[]): { kind: string; code?: string; message?: string } {
   const chunk = chunks.at(-1);
@@ -609,6 +610,70 @@ suite('stream', () => {
     assert.equal(world.waiting, 0);
     assert.equal(getEventListeners(signal, 'abort').length, 0);
     assert.deepEqual(world.backend.sessions, ['runs']);
+  });
+
+  suite('thousands who are let in at once', () => {
+    const COUNT = 2_000;
+    const crowd = async (config: object = {}) => {
+      const world = await World.make({ config: limit(1, { maxQueued: COUNT, ...config }) });
+      world.read('runs');
+      const waiting = Array.from({ length: COUNT }, (_, n) => world.read(`s${n}`));
+      await settled();
+      assert.equal(world.waiting, COUNT);
+      return { world, waiting, names: ['runs', ...waiting.map((_, n) => `s${n}`)] };
+    };
+
+    test('come to the backend turn by turn of the event loop, in their order, and count from the beginning', async () => {
+      const { world, names } = await crowd();
+      await world.edit(limit(COUNT + 1));
+      assert.deepEqual([world.waiting, world.occupancy], [0, COUNT + 1], 'all have their seats');
+      assert.ok(world.backend.calls.length < COUNT / 2);
+      let most = 0;
+      for (let before = world.backend.calls.length; before <= COUNT; before = world.backend.calls.length) {
+        await setImmediate();
+        assert.ok(world.backend.calls.length > before, 'every turn lets some of them in');
+        most = Math.max(most, world.backend.calls.length - before);
+      }
+      assert.ok(most < 200, `${most} in one turn`);
+      assert.deepEqual(world.backend.sessions, names);
+    });
+
+    test('may leave until then, and never get there', async () => {
+      const { world, waiting, names } = await crowd();
+      await world.edit(limit(COUNT + 1));
+      const leaves = (n: number): boolean => n > COUNT / 2 && n % 3 === 0;
+      for (const [n, { controller }] of waiting.entries()) if (leaves(n)) controller.abort();
+      const others = names.filter((_, n) => !leaves(n - 1));
+      assert.equal(world.occupancy, others.length, 'their seats are free at once');
+      await until(() => world.backend.calls.length === others.length);
+      assert.deepEqual(world.backend.sessions, others);
+      assert.equal(world.waiting, 0);
+    });
+
+    test('are let go when the plugin goes, or stopped with the harness, all of them', async () => {
+      const { world } = await crowd();
+      await world.edit(limit(COUNT + 1));
+      assert.ok(world.backend.calls.length < COUNT);
+      await world.remove();
+      await until(() => world.backend.calls.length === COUNT + 1);
+      const { world: other, waiting } = await crowd();
+      await other.edit(limit(COUNT + 1));
+      const arrived = other.backend.calls.length;
+      other.gate.cancel();
+      await Promise.all(waiting.slice(arrived).map(({ done }) => done));
+      assert.equal(other.backend.calls.length, arrived);
+    });
+
+    test('are refused turn by turn when their time is up', async () => {
+      const { world, waiting } = await crowd({ queueTimeoutMs: 1_000 });
+      world.gate.advance(1_000);
+      assert.equal(world.waiting, 0);
+      await settled();
+      assert.ok(waiting.filter(({ ended }) => ended).length < COUNT / 2);
+      const ends = await Promise.all(waiting.map(async ({ done, chunks }) => (await done, finish(chunks).code)));
+      assert.ok(ends.every((code) => code === 'GEN_CAPACITY_EXCEEDED'));
+      assert.deepEqual(world.backend.sessions, ['runs']);
+    });
   });
 
   test('no listener stays on a signal that outlives its calls', async () => {

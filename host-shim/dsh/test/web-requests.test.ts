@@ -36,6 +36,7 @@ class Fake {
   takeAsks = (): Ask[] => this.asks.splice(0);
   takeResponses = (): Response[] => this.responses.splice(0);
   tools = (): string[] => [];
+  hooks = (): object => ({});
   decline = (id: number): number => {
     this.respond(id, 200, [], '"declined"');
     return this.pending();

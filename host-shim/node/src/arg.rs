@@ -13,6 +13,11 @@ const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
 pub struct Arg<T>(napi::Result<T>);
 
 impl<T> Arg<T> {
+    /// One that is not.
+    pub fn wrong(error: napi::Error) -> Self {
+        Self(Err(error))
+    }
+
     /// The value.
     pub fn get(self, name: &str) -> Result<T> {
         self.0.map_err(|error| bad(name, &error.reason))

@@ -4,7 +4,8 @@
 //!
 //! A call crosses into the addon once to start and once to finish. Both answer with one number, the *answer*: the call's
 //! id above, seven bits (`ANSWER_SPAN`) below that say what was decided and what there is to fetch. So nothing is allocated
-//! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew.
+//! on the JavaScript side unless somebody waited, was refused, or a timer has to be set anew. The two are handed out as
+//! functions as well, which know their limiter without looking for it (`hooks.rs`).
 //!
 //! # Failure
 //!
@@ -23,15 +24,19 @@
 mod arg;
 mod error;
 pub mod folder;
+mod hooks;
 pub mod inspect;
 mod packaged;
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use gen_limit_runtime as runtime;
-use napi::bindgen_prelude::{AsyncTask, ClassInstance, Uint8Array};
+use napi::bindgen_prelude::{AsyncTask, ClassInstance, Object, Uint8Array};
 use napi::{Env, JsError, Task};
 use napi_derive::napi;
 
@@ -408,7 +413,7 @@ struct Inner {
     told: Option<u64>,
     /// Why the last denied call was.
     refusal: Option<runtime::Refusal>,
-    settled: Vec<runtime::Settled>,
+    settled: VecDeque<runtime::Settled>,
     log: Vec<runtime::LogLine>,
     pool: Option<runtime::SharedPool>,
 }
@@ -416,7 +421,7 @@ struct Inner {
 impl Inner {
     /// The bits that hold after every operation.
     fn bits(&mut self) -> u64 {
-        self.settled.append(&mut self.chain.take_settled());
+        self.settled.extend(self.chain.take_settled());
         self.log.append(&mut self.chain.take_log());
         let mut bits = 0;
         if !self.settled.is_empty() {
@@ -450,14 +455,17 @@ impl Inner {
     }
 }
 
-/// One component at work: who runs, who waits, and who may go next.
-#[napi]
-pub struct Limiter {
+/// What a limiter and its functions share.
+struct Core {
     inner: Inner,
     panicked: Option<String>,
 }
 
-impl Limiter {
+/// One component at work: who runs, who waits, and who may go next.
+#[napi]
+pub struct Limiter(Rc<RefCell<Core>>);
+
+impl Core {
     /// Runs `operation`, unless an earlier one panicked.
     fn guard<T>(&mut self, operation: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
         if let Some(text) = &self.panicked {
@@ -473,6 +481,10 @@ impl Limiter {
 }
 
 impl Limiter {
+    fn guard<T>(&mut self, operation: impl FnOnce(&mut Inner) -> Result<T>) -> Result<T> {
+        self.0.borrow_mut().guard(operation)
+    }
+
     fn tell(&mut self, id: runtime::AskId, answer: runtime::Answer) -> Result<f64> {
         self.guard(|inner| {
             inner.chain.answer(id, answer, inner.clock.now());
@@ -510,11 +522,17 @@ impl Limiter {
             clock,
             told: None,
             refusal: None,
-            settled: Vec::new(),
+            settled: VecDeque::new(),
             log: Vec::new(),
             pool: None,
         };
-        Ok(Self { inner, panicked: None })
+        Ok(Self(Rc::new(RefCell::new(Core { inner, panicked: None }))))
+    }
+
+    /// `startStream` and `finish` as functions that need no `this`, for whoever calls them often.
+    #[napi(ts_return_type = "Pick<Limiter, 'startStream' | 'finish'>")]
+    pub fn hooks<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
+        hooks::of(env, &self.0)
     }
 
     /// Asks whether a model call may leave for its provider.
@@ -534,21 +552,7 @@ impl Limiter {
         within: Arg<Option<f64>>,
         purpose: Arg<Option<String>>,
     ) -> Result<f64> {
-        let extra = within.integer("within")?.map(|id| ("within".to_owned(), id.to_string()));
-        let call = runtime::StreamCall {
-            route: runtime::Route { provider: provider.get("provider")?, model: model.get("model")? },
-            session: session.get("session")?,
-            root: None,
-            parent: None,
-            first: first.get("first")?,
-            spawn: spawn.integer("spawn")?,
-            purpose: purpose.get("purpose")?.unwrap_or_else(|| "conversation".to_owned()),
-            extra: extra.into_iter().collect(),
-        };
-        self.guard(|inner| {
-            let started = inner.chain.start_stream(call, inner.clock.now());
-            Ok(inner.answer(started))
-        })
+        hooks::start_stream(&self.0, provider, model, session, first, spawn, within, purpose)
     }
 
     /// Asks whether a tool call may run. `provider` and `model` are the route its child would use, both or neither.
@@ -580,21 +584,7 @@ impl Limiter {
     /// Tells that a call ended (0), was aborted or given up (1), or failed (2). Repeating it does nothing.
     #[napi(ts_args_type = "id: number, outcome: 0 | 1 | 2, failure?: Failure")]
     pub fn finish(&mut self, id: Arg<f64>, outcome: Arg<f64>, failure: Arg<Option<Failure>>) -> Result<f64> {
-        let id = id.integer("id")?;
-        let outcome = match (outcome.integer("outcome")?, failure.get("failure")?) {
-            (0, _) => runtime::Outcome::Completed,
-            (1, _) => runtime::Outcome::Cancelled,
-            (2, failure) => runtime::Outcome::Failed(runtime::Failure {
-                code: failure.as_ref().map_or_else(|| "UNKNOWN".to_owned(), |failure| failure.code.clone()),
-                status: failure.as_ref().and_then(|failure| failure.status).map(|status| status as u16),
-                retry_after_ms: failure.and_then(|failure| failure.retry_after_ms).map(|delay| delay as u64),
-            }),
-            (other, _) => return Err(bad("outcome", &format!("expected 0, 1 or 2, found {other}"))),
-        };
-        self.guard(|inner| {
-            inner.chain.finish(id, outcome, inner.clock.now());
-            Ok(inner.bits() as f64)
-        })
+        hooks::finish(&self.0, id, outcome, failure)
     }
 
     /// Replaces the whole configuration. With `lenient` takes what is valid of it.
@@ -640,11 +630,13 @@ impl Limiter {
         self.guard(|inner| Ok(inner.refusal.take().map(refusal)))
     }
 
-    /// The waits that ended since the last time.
-    #[napi]
-    pub fn take_settled(&mut self) -> Result<Vec<Settled>> {
+    /// The waits that ended since the last time, or the first so many of them; the rest stay to be taken.
+    #[napi(ts_args_type = "most?: number")]
+    pub fn take_settled(&mut self, most: Arg<Option<f64>>) -> Result<Vec<Settled>> {
+        let most = most.integer("most")?;
         self.guard(|inner| {
-            let settled = std::mem::take(&mut inner.settled).into_iter();
+            let count = most.map_or(inner.settled.len(), |most| inner.settled.len().min(most as usize));
+            let settled = inner.settled.drain(..count);
             Ok(settled.map(|s| Settled { id: s.id as f64, refusal: s.result.err().map(refusal) }).collect())
         })
     }
@@ -836,7 +828,7 @@ impl Limiter {
     /// Leaves the pool, with all its calls: it is to decide no more. Does so after a panic as well, or its seats were lost.
     #[napi]
     pub fn part(&mut self) -> Result<()> {
-        let inner = &mut self.inner;
+        let inner = &mut self.0.borrow_mut().inner;
         catching(|| {
             inner.chain.part();
             inner.pool = None;

@@ -5,7 +5,10 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, suite, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import type * as Addon from '../index.d.ts';
 
 const root = new URL('../../../', import.meta.url);
@@ -53,6 +56,15 @@ suite('answers', () => {
     assert.equal(made.finish(a.id, 0) & SETTLED, SETTLED);
     assert.deepEqual(made.takeSettled(), [{ id: b.id }]);
     assert.deepEqual(made.takeSettled(), [], 'each exactly once');
+  });
+
+  test('waits that ended are taken in portions, in their order, and are told of until all are', () => {
+    const made = limiter(1);
+    const [busy, ...waiting] = Array.from({ length: 6 }, (_, n) => start(made, `s${n}`).id);
+    made.configure(JSON.stringify({ limits: [] }), false);
+    assert.equal(made.pending() & SETTLED, SETTLED);
+    const portions = [2, 0, 2, 5, 5].map((most) => [made.takeSettled(most).map(({ id }) => id), made.finish(busy ?? 0, 0) & SETTLED]);
+    assert.deepEqual(portions, [[waiting.slice(0, 2), SETTLED], [[], SETTLED], [waiting.slice(2, 4), SETTLED], [waiting.slice(4), 0], [[], 0]]);
   });
 
   test('a refusal is fetched once, with a code, a reason and a sentence', () => {
@@ -252,9 +264,54 @@ suite('files', () => {
   });
 });
 
+suite('hooks', () => {
+  test('they are the limiter\'s own, whoever they are called on', () => {
+    const made = limiter(1);
+    const { startStream, finish } = made.hooks();
+    const [a, b] = [read(startStream('box', 'm', 'a', false)), start(made, 'b')];
+    assert.deepEqual([a.bits & WAITS, b.bits & WAITS], [0, WAITS]);
+    assert.equal(finish.call(limiter(1), a.id, 0) & SETTLED, SETTLED);
+    assert.deepEqual(made.takeSettled(), [{ id: b.id }]);
+    made.finish(b.id, 0);
+    assert.equal(made.status().live, 0);
+  });
+
+  test('they outlive the limiter\'s object, and each other', async () => {
+    setFlagsFromString('--expose-gc');
+    const gc = runInNewContext('gc') as () => void;
+    let { startStream, finish }: Partial<ReturnType<Addon.Limiter['hooks']>> = limiter(1).hooks();
+    const collect = async (): Promise<void> => {
+      for (let n = 0; n < 3; n += 1) {
+        gc();
+        await setImmediate();
+      }
+    };
+    await collect();
+    const a = read(startStream('box', 'm', 'a', false));
+    const b = read(startStream('box', 'm', 'b', false));
+    startStream = undefined;
+    await collect();
+    assert.equal(b.bits & WAITS, WAITS);
+    assert.equal(finish(a.id, 0) & SETTLED, SETTLED);
+    finish = undefined;
+    await collect();
+  });
+
+  test('what an argument throws is thrown, and nothing has happened', () => {
+    const made = limiter(1);
+    const { id } = start(made, 'a');
+    const failure = { get code(): string { throw new RangeError('not to be read'); } };
+    assert.throws(() => made.hooks().finish(id, 2, failure));
+    assert.equal(made.status().live, 1);
+    made.hooks().finish(id, 2);
+    assert.equal(made.status().live, 0);
+  });
+});
+
 suite('harm', () => {
   const made = limiter(1);
   const anything = made as unknown as Record<string, (...args: unknown[]) => unknown>;
+  const hooks = made.hooks() as unknown as typeof anything;
   const WRONG: Array<[method: string, ...args: unknown[]]> = [
     ['startStream'], ['startStream', 1, 'm', 's', true], ['startStream', 'p', null, 's', true], ['startStream', 'p', 'm', {}, true],
     ['startStream', 'p', 'm', 's', 'yes'], ['startStream', 'p', 'm', 's', true, -1], ['startStream', 'p', 'm', 's', true, 1.5],
@@ -267,6 +324,7 @@ suite('harm', () => {
   for (const [method, ...args] of WRONG) {
     test(`${method}(${args.map((arg) => (typeof arg === 'object' ? JSON.stringify(arg) : String(arg))).join(', ')}) is refused with a code`, () => {
       assert.throws(() => anything[method]?.(...args), { code: 'GEN_LIMIT_BAD_ARGUMENT' });
+      if (method in hooks) assert.throws(() => hooks[method]?.(...args), { code: 'GEN_LIMIT_BAD_ARGUMENT' });
     });
   }
 
@@ -292,6 +350,7 @@ suite('harm', () => {
     assert.ok(panic, 'this is a build with debug assertions');
     assert.throws(() => panic.call(broken), { code: 'GEN_LIMIT_PANIC', message: /on request/u });
     assert.throws(() => start(broken, 'a'), { code: 'GEN_LIMIT_PANIC' });
+    assert.throws(() => broken.hooks().finish(1, 0), { code: 'GEN_LIMIT_PANIC' });
     assert.equal(start(whole, 'a').bits, 0);
   });
 
