@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::progress::step;
-use crate::shell::{self, ask, cargo, command};
+use crate::shell::{self, ask, cargo};
 use crate::{component, tools};
 
 /// Runs every check, also after one has failed.
@@ -22,23 +22,6 @@ pub fn run(root: &Path) -> anyhow::Result<ExitCode> {
     let mut clippy = cargo(root);
     clippy.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     checks.push(("lints", clippy));
-    if ask(command("c++", root).arg("--version")).is_some() {
-        let mut clippy = cargo(root);
-        clippy.args([
-            "clippy",
-            "--manifest-path",
-            "fuzz/Cargo.toml",
-            "--target-dir",
-            "target",
-            "--all-targets",
-        ]);
-        clippy.args(["--", "-D", "warnings"]);
-        checks.push(("lints of the fuzz targets", clippy));
-    } else {
-        eprintln!(
-            "SKIPPED lints of the fuzz targets: libFuzzer is C++, and there is no compiler called `c++`"
-        );
-    }
     let mut docs = cargo(root);
     docs.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
     checks.push(("documentation", docs));
