@@ -26,6 +26,11 @@ export class Crowd {
     return crowd.#running.length === seats ? crowd : fail('not every seat is taken');
   }
 
+  /** How many have reached the backend and not been ended. */
+  get running(): number {
+    return this.#running.length;
+  }
+
   #call(session: string, signal: AbortSignal): void {
     this.#all += 1;
     const ended = (): void => void (this.done += 1);

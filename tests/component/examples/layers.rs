@@ -5,7 +5,7 @@
 
 mod measure;
 
-use component_tests::{Host, budget, hostile, is_admitted, limit, release, runtime, stream};
+use component_tests::{Host, hostile, is_admitted, limit, release, runtime, stream};
 use gen_limit_runtime::{Chain, Limits, Mode, Options, Outcome, ProcessPool};
 use measure::{Taken, each};
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ fn main() {
         ("the runtime, with a component that admits and counts nothing", plugin(hostile(), "{}")),
         ("the runtime, with ours", plugin(release(), &limit(2, ""))),
         ("the chain, with ours alone", chain(false)),
-        ("the chain, with another plugin before ours", chain(true)),
+        ("the chain, with one that admits and counts nothing before ours", chain(true)),
         ("the runtime, under a ceiling that nobody else wants", ceiling()),
     ];
     let told: Vec<Value> = rows
@@ -87,7 +87,7 @@ fn chain(two: bool) -> Taken {
     let options = Options { limits: Limits::default(), config: limit(2, ""), mode: Mode::Strict };
     let (mut chain, _) = Chain::new(runtime(), "gen-limit", release(), options, 1).expect("a chain");
     if two {
-        chain.put("budget", budget(), Limits::foreign(), None, 1).expect("a plugin");
+        chain.put("other", hostile(), Limits::foreign(), None, 1).expect("a plugin");
     }
     each(ROUNDS, CALLS, || {
         let started = chain.start_stream(stream(SESSION), 1);
