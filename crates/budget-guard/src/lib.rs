@@ -87,7 +87,9 @@ impl Guard {
     /// Forgets what began more than a minute ago and ends the waits that are over; says when to come again.
     fn tick(&mut self, now: Instant) -> Option<Instant> {
         self.begun.retain(|_, begun| {
-            begun.retain(|at| at + MINUTE > now);
+            while begun.front().is_some_and(|at| at + MINUTE <= now) {
+                begun.pop_front();
+            }
             !begun.is_empty()
         });
         let mut next = None;

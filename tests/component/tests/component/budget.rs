@@ -30,6 +30,28 @@ fn without_a_budget_everything_passes() {
 }
 
 #[test]
+fn a_call_costs_no_more_for_those_of_its_minute() {
+    let mut host = Host::new(budget(), r#"{"perMinute":1000000}"#);
+    // Of each the quickest thousand of ten: whatever else the machine does only adds.
+    let mut ten_thousand = || {
+        let thousand = || {
+            let begun = std::time::Instant::now();
+            for _ in 0..1_000 {
+                host.stream("s");
+            }
+            begun.elapsed()
+        };
+        std::iter::repeat_with(thousand).take(10).min().expect("ten")
+    };
+    let first = ten_thousand();
+    for _ in 0..3 {
+        ten_thousand();
+    }
+    let fifth = ten_thousand();
+    assert!(fifth < 4 * first, "{first:?} for a thousand of the first calls, {fifth:?} after forty thousand");
+}
+
+#[test]
 fn a_call_past_the_budget_waits_until_the_oldest_is_a_minute_old() {
     let mut host = Host::new(budget(), r#"{"perMinute":2,"maxWaitMs":600000}"#);
     assert!(is_admitted(&host.stream("a")));
