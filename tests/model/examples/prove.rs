@@ -33,7 +33,7 @@ fn exhaustive(name: &str) -> ExitCode {
         let before = processor();
         match explore(&world, Native::default()) {
             Ok(covered) => {
-                let seconds = (processor() - before).as_secs_f32();
+                let seconds = processor().saturating_sub(before).as_secs_f32();
                 let (s, t) = (covered.states, covered.transitions);
                 println!("{}: {s} states, {t} transitions, {seconds:.1} s", world.name);
                 (states, transitions) = (states + s, transitions + t);

@@ -163,15 +163,15 @@ impl Model {
     }
 
     /// Somebody arrives.
-    pub fn arrive(&mut self, id: CallId, call: AnyCall, now: Instant) -> (Answer, Ended) {
+    pub fn arrive(&mut self, id: CallId, call: &AnyCall, now: Instant) -> (Answer, Ended) {
         self.end_leases(now);
         self.newest = self.newest.max(id);
-        let Some(route) = route(&call).cloned() else {
+        let Some(route) = route(call).cloned() else {
             let mut ended = self.tables.end_due(now);
             ended.extend(self.tables.serve(now));
             return (Answer::Admit, self.told(ended));
         };
-        let (session, begun, spawn) = match &call {
+        let (session, begun, spawn) = match call {
             AnyCall::Stream(StreamCall { session, first, spawn, .. }) => {
                 (session, session.is_some() && !first, spawn.filter(|_| *first))
             }

@@ -42,16 +42,16 @@ impl<S: Subject> Run<S> {
     /// A model call arrives; the answer is its id.
     pub fn stream(&mut self, call: StreamCall) -> CallId {
         let verdict = self.subject.start_stream(self.next, call.clone(), self.now);
-        self.arrived(AnyCall::Stream(call), verdict)
+        self.arrived(&AnyCall::Stream(call), verdict)
     }
 
     /// A spawn arrives; the answer is its id.
     pub fn spawn(&mut self, call: SpawnCall) -> CallId {
         let verdict = self.subject.start_spawn(self.next, call.clone(), self.now);
-        self.arrived(AnyCall::Spawn(call), verdict)
+        self.arrived(&AnyCall::Spawn(call), verdict)
     }
 
-    fn arrived(&mut self, call: AnyCall, verdict: Verdict) -> CallId {
+    fn arrived(&mut self, call: &AnyCall, verdict: Verdict) -> CallId {
         let id = self.next;
         self.next += 1;
         let (answer, ended) = self.model.arrive(id, call, self.now);
