@@ -177,6 +177,7 @@ fn knobs_have_bounds_and_zero_is_kept() {
         ("queueTimeoutMs", "1.5"),
         ("queueTimeoutMs", r#""2 min""#),
         ("queueTimeoutMs", "null"),
+        ("queueTimeoutMs", "9007199254740992"),
         ("queueTimeoutMs", "9007199254740993"),
         ("maxQueued", "-1"),
         ("maxWaiting", "200001"),

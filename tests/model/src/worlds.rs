@@ -115,21 +115,36 @@ pub fn plain(size: Size) -> World {
     World { sessions: size.of(2, 3), ..world("limits", lattice) }
 }
 
-/// Groups that overlap, a provider and everything; sessions that hold a part of what their next call needs.
-fn overlapping(size: Size) -> World {
-    let scopes = [
+fn overlap() -> [Value; 4] {
+    [
         group("g", &[("p", "a"), ("q", "b")]),
         group("h", &[("q", "b"), ("q", "c")]),
         row("q", "*"),
         row("*", "*"),
-    ];
-    let limits: &[[i64; 4]] = size.of(&[[1, 1, -1, -1]], &[[1, 1, -1, 3], [1, 0, 2, 2]]);
-    let knobs = knobs(size.of(2, 4), size.of(0, 1));
-    let configs = limits.iter().map(|limits| configured(&scopes, limits, &knobs)).collect();
+    ]
+}
+
+/// Groups that overlap, a provider and everything, under all combinations of limits.
+fn overlapping(size: Size) -> World {
+    let scopes = overlap();
+    let lattice = lattice(&scopes[..size.of(2, 4)], &LADDER[..3], &knobs(size.of(2, 4), size.of(0, 1)));
     World {
         routes: routes(&[("p", "a"), ("q", "b"), ("q", "c")]),
         sessions: size.of(3, 4),
-        ..world("overlapping groups", complete(configs))
+        calls: (1, 1),
+        ..world("overlapping groups", lattice)
+    }
+}
+
+/// Sessions that hold a part of what their next call needs.
+fn holdings(size: Size) -> World {
+    let limits: &[[i64; 4]] = size.of(&[[1, 1, -1, -1]], &[[1, 1, -1, 3], [1, 0, 2, 2]]);
+    let knobs = knobs(size.of(2, 4), size.of(0, 1));
+    let configs = limits.iter().map(|limits| configured(&overlap(), limits, &knobs)).collect();
+    World {
+        routes: routes(&[("p", "a"), ("q", "b"), ("q", "c")]),
+        sessions: size.of(2, 3),
+        ..world("seats held in part", complete(configs))
     }
 }
 
@@ -157,7 +172,7 @@ fn recounts(size: Size) -> World {
 /// Spawns, their credits and their children; graces that run out, tool calls that fail.
 fn spawns(size: Size) -> World {
     let scopes = [row("p", "a"), group("g", &[("p", "a"), ("p", "b")])];
-    let lattice = lattice(&scopes, size.of(&LADDER[1..3], &LADDER[..3]), &knobs(3, size.of(0, 1)));
+    let lattice = lattice(&scopes, size.of(&LADDER[1..3], &LADDER[..3]), &knobs(2, size.of(0, 1)));
     World { nameless: 2, spawns: size.of(1, 2), tick: Some(10), ..world("spawns", lattice) }
 }
 
@@ -184,7 +199,7 @@ fn times(size: Size) -> World {
     (patient["queueTimeoutMs"], patient["maxQueued"]) = (json!(0), json!(1));
     let configs = vec![configured(&scopes, &[1, 2], &knobs), configured(&scopes, &[0, 1], &patient)];
     World {
-        sessions: size.of(2, 3),
+        sessions: 2,
         spawns: size.of(0, 1),
         tick: Some(10),
         ..world("timeouts, full lines, head starts", complete(configs))
@@ -198,11 +213,11 @@ fn pools(size: Size) -> World {
     let mut ceiling = row("p", "*");
     ceiling["ceiling"] = json!(true);
     let scopes = [pooled, row("p", "b"), ceiling];
-    let knobs = knobs(size.of(2, 3), 1);
+    let knobs = knobs(2, 1);
     let limits: &[&[i64]] = size.of(&[&[2, 1]], &[&[2, 1, 2], &[1, -1, 2]]);
     let configs = limits.iter().map(|limits| configured(&scopes, limits, &knobs)).collect();
     World {
-        sessions: size.of(2, 2),
+        sessions: 2,
         spawns: size.of(0, 1),
         seats: Some(2),
         ..world("pools and ceilings", complete(configs))
@@ -211,7 +226,7 @@ fn pools(size: Size) -> World {
 
 /// All of them.
 pub fn worlds(size: Size) -> Vec<World> {
-    [plain, overlapping, recounts, spawns, bursts, times, pools].map(|world| world(size)).into()
+    [plain, overlapping, holdings, recounts, spawns, bursts, times, pools].map(|world| world(size)).into()
 }
 
 /// A world whose rules starve: nothing is ever kept for anybody.

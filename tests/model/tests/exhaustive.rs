@@ -16,6 +16,14 @@ fn nothing_that_can_happen_in_a_small_world_breaks_a_promise() {
     }
 }
 
+/// Three sessions, two routes and a group of both, every combination of the limits 0 to 2 and none, lines of three.
+#[test]
+fn nothing_that_can_happen_within_the_stated_bound_does() {
+    let world = worlds(Size::Whole).swap_remove(0);
+    let covered = explore(&world, Native::default()).unwrap_or_else(|violation| panic!("{violation}"));
+    assert!(covered.states > 40_000, "{covered:?}");
+}
+
 #[test]
 fn starvation_is_found_where_no_seat_is_kept() {
     let violation = explore(&unfair(), Native::default()).expect_err("a world that starves");
