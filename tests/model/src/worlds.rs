@@ -179,12 +179,12 @@ fn spawns(size: Size) -> World {
 /// Spawns in a burst, sessions that hold on, no change of limits.
 fn bursts(size: Size) -> World {
     let scopes = [row("p", "a"), row("p", "*")];
-    let knobs = knobs(4, size.of(0, 2));
+    let knobs = knobs(3, size.of(0, 1));
     let configs = vec![configured(&scopes, &[1, 2], &knobs)];
     World {
         routes: routes(&[("p", "a"), ("p", "b")]),
-        sessions: size.of(1, 2),
-        nameless: size.of(1, 2),
+        sessions: 1,
+        nameless: 1,
         spawns: size.of(1, 3),
         ..world("bursts of spawns", complete(configs))
     }
@@ -218,6 +218,7 @@ fn pools(size: Size) -> World {
     let configs = limits.iter().map(|limits| configured(&scopes, limits, &knobs)).collect();
     World {
         sessions: 2,
+        calls: size.of((2, 1), (1, 1)),
         spawns: size.of(0, 1),
         seats: Some(2),
         ..world("pools and ceilings", complete(configs))
