@@ -4,7 +4,8 @@
  *
  * Every figure is a ratio to what the same rounds measure beside it, the least of several rounds in what the process burns. So
  * neither a slow machine nor a busy one changes it much; nor does the engine's compiler, which has no threads of its own here: on
- * a busy machine they would come late in some runs. A bound lies where the figure would be if ours took twice as long.
+ * a busy machine they would come late in some runs. A bound lies about where the figure would be if ours took
+ * twice as long; of what grows with the size of a crowd, three times.
  */
 import { setImmediate } from 'node:timers/promises';
 import { Caller } from './caller.ts';

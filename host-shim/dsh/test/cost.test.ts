@@ -1,4 +1,4 @@
-/** That nothing gets worse by half of what it costs without anybody noticing. The figures are those of `bench/ratios.ts`. */
+/** That nothing gets much worse without anybody noticing. The figures and their bounds are those of `bench/ratios.ts`. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { test } from 'node:test';
