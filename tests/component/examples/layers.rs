@@ -87,7 +87,7 @@ fn chain(two: bool) -> Taken {
     let options = Options { limits: Limits::default(), config: limit(2, ""), mode: Mode::Strict };
     let (mut chain, _) = Chain::new(runtime(), "gen-limit", release(), options, 1).expect("a chain");
     if two {
-        chain.put("other", hostile(), Limits::foreign(), None, 1).expect("a plugin");
+        chain.put("hostile", hostile(), Limits::foreign(), None, 1).expect("a plugin");
     }
     each(ROUNDS, CALLS, || {
         let started = chain.start_stream(stream(SESSION), 1);
