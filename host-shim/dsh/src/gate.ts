@@ -54,7 +54,7 @@ const UNAVAILABLE = 'GEN_LIMITER_UNAVAILABLE';
 export type Decision =
   | { readonly kind: 'admitted' }
   | { readonly kind: 'refused'; readonly refusal: Pick<Refusal, 'code' | 'message'> }
-  /** The harness shuts down. */
+  /** The call was given up, or the harness shuts down. */
   | { readonly kind: 'cancelled' };
 
 /** A call the gate has been asked about: decided, or a promise of the decision. */
@@ -67,7 +67,7 @@ export interface Asked {
 type Mode = 'loading' | 'component' | 'open' | 'closed' | 'released' | 'cancelled';
 
 const ADMITTED: Decision = { kind: 'admitted' };
-const SHUT_DOWN: Decision = { kind: 'cancelled' };
+const CALLED_OFF: Decision = { kind: 'cancelled' };
 
 export class Gate {
   /** Calls wait for this before they ask. Settles when it is known who decides. */
@@ -245,12 +245,12 @@ export class Gate {
   }
 
   #withoutComponent(): Decision {
-    if (this.#ending()) return SHUT_DOWN;
+    if (this.#ending()) return CALLED_OFF;
     switch (this.#mode) {
       case 'closed':
         return unavailable();
       case 'cancelled':
-        return SHUT_DOWN;
+        return CALLED_OFF;
       default:
         return ADMITTED;
     }
@@ -258,7 +258,7 @@ export class Gate {
 
   /** Tells that a call ended or was given up, at whatever point. Repeating it does nothing. */
   finish(id: number, outcome: Outcome, failure?: Failure): void {
-    this.#leave(id);
+    this.#leave(id)?.(CALLED_OFF);
     this.#trace?.finish(id, outcome);
     const own = this.#own(id);
     const hooks = this.#hooks;
@@ -319,11 +319,10 @@ export class Gate {
     const settled = limiter.takeSettled(PORTION);
     for (const { id: own, refusal } of settled) {
       const id = this.#foreign + own;
-      const resolve = this.#waiting.get(id);
+      const resolve = this.#leave(id);
       // It may have left since.
       if (resolve === undefined) continue;
       this.#trace?.settled(id, refusal);
-      this.#leave(id);
       resolve(refusal === undefined ? ADMITTED : { kind: 'refused', refusal });
     }
     if (settled.length < PORTION) return;
@@ -333,8 +332,11 @@ export class Gate {
     });
   }
 
-  #leave(id: number): void {
-    if (this.#waiting.delete(id) && this.#waiting.size === 0) this.#timer?.unref();
+  /** Somebody waits no longer. Gives how to say what became of it, if it was somebody. */
+  #leave(id: number): ((decision: Decision) => void) | undefined {
+    const resolve = this.#waiting.get(id);
+    if (resolve !== undefined && this.#waiting.delete(id) && this.#waiting.size === 0) this.#timer?.unref();
+    return resolve;
   }
 
   #schedule(limiter: Limiter): void {

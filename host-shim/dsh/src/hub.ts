@@ -56,6 +56,9 @@ const HUBS = Symbol.for('@creait/dsh-gen-limit.hubs.1');
 /** How often everybody is asked at a time. A round is a seat that goes on to somebody whom it lets give up another. */
 const MAX_ROUNDS = 64;
 
+/** Before whatever anybody else does about it, wherever it happens. */
+const FIRST = { prepend: true, global: true };
+
 /** A row, as far as it matters whose a call is. */
 export interface Tenant {
   readonly gate: Gate;
@@ -106,7 +109,7 @@ export class Hub {
   #settling = false;
   #again = false;
   readonly #within = new AsyncLocalStorage<Running>();
-  readonly #spawns = new Spawns();
+  readonly #spawns: Spawns;
   readonly #sessions: Sessions;
   readonly #transport: Transport;
   #dropped: Dropped | undefined;
@@ -127,6 +130,7 @@ export class Hub {
   private constructor(root: Context, transport: Scale | undefined) {
     this.#root = root;
     this.#sessions = new Sessions(root);
+    this.#spawns = new Spawns(() => this.#listenToEnds(root));
     this.#transport = new Transport(root, this.#within, reporter(root), transport);
     this.#listeners = this.#listen(root);
   }
@@ -192,6 +196,7 @@ export class Hub {
     this.renew();
     if (this.#tenants.length > 0) return;
     for (const stop of this.#listeners) stop();
+    this.#spawns.stop();
     this.#sessions.stop();
     this.#transport.stop();
     this.#dropped?.stop();
@@ -292,26 +297,34 @@ export class Hub {
 
   #listen(root: Context): Array<() => unknown> {
     const spawns = this.#spawns;
-    const first = { prepend: true, global: true };
     return [
-      root.on('llm/stream', (options, next) => this.#stream(options, next), first),
+      root.on('llm/stream', (options, next) => this.#stream(options, next), FIRST),
       root.on('tools/pre-execute', (exec, next) => {
         const gate = this.#owner(exec.agent?.id, exec.agent)?.gate;
         return gate?.loading || gate?.tools.has(exec.name) ? spawns.preExecute(gate, exec, next) : next();
-      }, first),
-      // The earlier of these two counts: the first never comes for a call that was stopped before its body, the second only
-      // after those of the calls before it.
-      root.on('tools/execute', (exec, next) => (spawns.runs(exec) ? spawns.execute(exec, next) : next()), first),
-      root.on('tools/result', (exec, result) => void spawns.ended(exec, result), first),
+      }, FIRST),
       root.on('subagent/start', ({ id }) => {
         const session = this.#sessions.get(id);
         const agent = root.get('agents')?.get(id);
         const { provider, model } = agent?.options ?? {};
         const route = provider === undefined || model === undefined ? undefined : { provider, model };
         spawns.started(this.#owner(id, agent)?.gate, id, session?.header.parentSession, route, session);
-      }, first),
-      root.on('subagent/end', ({ id }) => spawns.stopped(id), first),
+      }, FIRST),
+      root.on('subagent/end', ({ id }) => spawns.stopped(id), FIRST),
     ];
+  }
+
+  /**
+   * The earlier of these two counts: the first never comes for a call that was stopped before its body, the second only after
+   * those of the calls before it.
+   */
+  #listenToEnds(root: Context): () => void {
+    const spawns = this.#spawns;
+    const stops = [
+      root.on('tools/execute', (exec, next) => (spawns.runs(exec) ? spawns.execute(exec, next) : next()), FIRST),
+      root.on('tools/result', (exec, result) => void spawns.ended(exec, result), FIRST),
+    ];
+    return () => stops.forEach((stop) => void stop());
   }
 
   #stream(options: GenerateOptions, next: () => AsyncIterable<StreamChunk>): AsyncIterable<StreamChunk> {

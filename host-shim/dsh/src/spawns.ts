@@ -14,6 +14,7 @@
  */
 import type { Session } from '@deepseek-ai/dsh-session';
 import type { PreToolDecision, ToolExecution, ToolExecutionResult } from '@deepseek-ai/dsh-tools';
+import { onAbort } from './aborts.ts';
 import { cancelled, childRoute, denied, isFinal, ownEvents, type ChildRoute } from './compat/harness.ts';
 import { CANCELLED, COMPLETED, FAILED, type Decision, type Gate } from './gate.ts';
 
@@ -33,12 +34,20 @@ interface Spawn {
 export class Spawns {
   /** Spawns that run, by their tool call. */
   #running = new WeakMap<object, Spawn>();
+  #count = 0;
+  readonly #listen: () => () => void;
+  #stopListening: () => void = () => undefined;
   /** Spawns that have no child yet, oldest first. */
   #childless: Spawn[] = [];
   /** The spawn of each child that has not called yet. */
   #children = new Map<string, Spawn>();
   /** Sessions that have called. */
   #begun = new WeakSet<Session>();
+
+  /** Told how to listen to the ends of tool calls, which is done while spawns run: every other tool call would pay for it. */
+  constructor(listen: () => () => void) {
+    this.#listen = listen;
+  }
 
   /** Has a gate decide about a tool call that all others allow. */
   async preExecute(gate: Gate, exec: ToolExecution, next: () => Promise<PreToolDecision>): Promise<PreToolDecision> {
@@ -58,9 +67,8 @@ export class Spawns {
 
   async #enter(gate: Gate, exec: ToolExecution): Promise<Decision> {
     const { signal } = exec;
-    let onAbort = (): void => undefined;
-    const left = new Promise<Decision>((resolve) => (onAbort = () => resolve({ kind: 'cancelled' })));
-    signal.addEventListener('abort', onAbort, { once: true });
+    let stop = (): void => undefined;
+    const left = new Promise<Decision>((resolve) => (stop = onAbort(signal, () => resolve({ kind: 'cancelled' }))));
     try {
       if (gate.loading) {
         await Promise.race([gate.ready, left]);
@@ -79,12 +87,14 @@ export class Spawns {
       if (end.kind === 'admitted') {
         const spawn: Spawn = { gate, id, parent, route };
         this.#running.set(exec, spawn);
+        if (this.#count === 0) this.#stopListening = this.#listen();
+        this.#count += 1;
         this.#expire();
         this.#childless.push(spawn);
       }
       return end;
     } finally {
-      signal.removeEventListener('abort', onAbort);
+      stop();
     }
   }
 
@@ -105,10 +115,18 @@ export class Spawns {
     const spawn = this.#running.get(exec);
     if (spawn === undefined) return;
     this.#running.delete(exec);
+    this.#count -= 1;
+    if (this.#count === 0) this.stop();
     spawn.ended = performance.now();
     const outcome = exec.signal.aborted ? CANCELLED : result.isError ? FAILED : COMPLETED;
     if (outcome !== COMPLETED) this.#forget(spawn);
     spawn.gate.finish(spawn.id, outcome);
+  }
+
+  /** Hears of no end any more. */
+  stop(): void {
+    this.#stopListening();
+    this.#stopListening = () => undefined;
   }
 
   /** A child has been made, whose calls will go to a gate, or to none. */

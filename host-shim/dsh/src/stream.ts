@@ -26,6 +26,7 @@
 import { AsyncResource, type AsyncLocalStorage } from 'node:async_hooks';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
 import type { Failure } from '../../node/index.d.ts';
+import { onAbort } from './aborts.ts';
 import { CANCELLED, COMPLETED, FAILED, type Asked, type Decision, type Gate, type Outcome } from './gate.ts';
 
 type Step = IteratorResult<StreamChunk, undefined>;
@@ -69,8 +70,10 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   /** The context of the backend's steps. */
   #inside: AsyncResource | undefined;
   #entering: Promise<Step> | undefined;
-  /** Ends the wait, from whatever side. */
-  #leave: ((end: Promise<never> | Step) => void) | undefined;
+  /** What whoever has left is told. */
+  #left: Promise<never> | Step = DONE;
+  /** Ends the wait for somebody to ask. */
+  #leave: () => void = () => undefined;
   #failure: Failure | undefined;
   #outcome: Outcome = COMPLETED;
 
@@ -139,14 +142,13 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
       this.#state = 'done';
       return Promise.reject(signal.reason);
     }
-    if (!gate.loading) {
-      const decision = this.#ask();
-      return decision instanceof Promise ? this.#wait(() => decision) : this.#decided(decision);
-    }
-    return this.#wait(async (left) => {
-      await Promise.race([gate.ready, left]);
-      return this.#state === 'waiting' ? this.#ask() : { kind: 'cancelled' };
-    });
+    const decision = gate.loading ? this.#askWhenReady() : this.#ask();
+    return decision instanceof Promise ? this.#wait(decision) : this.#decided(decision);
+  }
+
+  async #askWhenReady(): Promise<Decision> {
+    await Promise.race([this.#beginning.gate.ready, new Promise<void>((resolve) => (this.#leave = resolve))]);
+    return this.#state === 'waiting' ? this.#ask() : { kind: 'cancelled' };
   }
 
   #ask(): Decision | Promise<Decision> {
@@ -160,30 +162,28 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
   }
 
   /** Stands in line. An async function, so that it goes on in the caller's own async context. */
-  async #wait(decide: (left: Promise<unknown>) => Promise<Decision>): Promise<Step> {
+  async #wait(decided: Promise<Decision>): Promise<Step> {
     const { signal } = this.#beginning;
-    const left = new Promise<Step>((resolve) => (this.#leave = resolve));
-    const onAbort = (): void => this.#withdraw(rejection(signal?.reason));
     this.#state = 'waiting';
-    signal?.addEventListener('abort', onAbort, { once: true });
-    let end: Decision | Step;
+    const stop = onAbort(signal, () => this.#withdraw(rejection(signal?.reason)));
+    let decision: Decision | undefined;
     try {
-      end = await Promise.race([decide(left), left]);
+      decision = await decided;
     } catch (error) {
       this.#withdraw(rejection(error));
-      return left;
     } finally {
       // From here on the signal is the backend's affair.
-      signal?.removeEventListener('abort', onAbort);
+      stop();
     }
     // Whoever left in the same turn as the line reached it has left.
-    return this.#state === 'waiting' && 'kind' in end ? this.#decided(end) : left;
+    return this.#state === 'waiting' && decision !== undefined ? this.#decided(decision) : this.#left;
   }
 
   /** Leaves for good, whatever has been promised meanwhile. */
   #withdraw(end: Promise<never> | Step): void {
+    this.#left = end;
     this.#end(CANCELLED);
-    this.#leave?.(end);
+    this.#leave();
   }
 
   #decided(decision: Decision): Promise<Step> {
@@ -235,13 +235,22 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     }
   }
 
+  // Every chunk passes here, so what nearly all of them have is read where it is known by name.
   #saw = (step: unknown): void => {
-    const done = read(step, 'done');
+    let done: unknown = UNREADABLE;
+    let type: unknown;
+    try {
+      if (isObject(step)) done = (step as { done?: unknown }).done;
+      if (!done) type = (step as { value?: { type?: unknown } }).value?.type;
+    } catch {
+      // Then it is unreadable, or says nothing of an end.
+    }
     if (done === UNREADABLE) return this.#end(FAILED);
     if (done) return this.#end(this.#outcome, this.#failure);
-    const chunk = read(step, 'value');
-    if (read(chunk, 'type') !== 'finish') return;
-    const reason = read(chunk, 'reason');
+    if (type === 'finish') this.#sawFinish(read(read(step, 'value'), 'reason'));
+  };
+
+  #sawFinish(reason: unknown): void {
     const kind = read(reason, 'kind');
     if (kind === 'error') {
       this.#outcome = FAILED;
@@ -249,7 +258,7 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
     } else if (kind === 'aborted') {
       this.#outcome = CANCELLED;
     }
-  };
+  }
 
   #fell = (): void => this.#end(this.#beginning.signal?.aborted ? CANCELLED : FAILED);
 
@@ -262,10 +271,14 @@ export class GatedStream implements AsyncIterableIterator<StreamChunk, undefined
 
 const UNREADABLE = Symbol('unreadable');
 
+function isObject(value: unknown): value is object {
+  return Object(value) === value;
+}
+
 /** A property of what should be an object. */
 function read(object: unknown, key: string): unknown {
   try {
-    return Object(object) === object ? (object as Record<string, unknown>)[key] : UNREADABLE;
+    return isObject(object) ? (object as Record<string, unknown>)[key] : UNREADABLE;
   } catch {
     return UNREADABLE;
   }

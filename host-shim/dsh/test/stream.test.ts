@@ -1,11 +1,11 @@
 /** The stream seam: one call from its first `next()` to its end, against the real LLM service and a backend of ours. */
 import assert from 'node:assert/strict';
 import { AsyncLocalStorage, AsyncResource } from 'node:async_hooks';
-import { getEventListeners, setMaxListeners } from 'node:events';
+import { getEventListeners } from 'node:events';
 import { suite, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import type { StreamChunk } from '@deepseek-ai/dsh-llm';
-import { Gate } from '../src/gate.ts';
+import { FAILED, Gate } from '../src/gate.ts';
 import { GatedStream } from '../src/stream.ts';
 import { World, limit, settled, until } from './support.ts';
 
@@ -405,6 +405,19 @@ suite('stream', () => {
     });
   }
 
+  for (const done of [{ done: false }, {}]) {
+    test(`a failure is told as one, from a step that ${'done' in done ? 'says that it is not the last' : 'says nothing of that'}`, async (t) => {
+      const world = await World.make({ config: limit(1) });
+      const finished = t.mock.method(world.gate, 'finish');
+      const failure = { code: 'HTTP_429', status: 429 };
+      const steps: object[] = [{ ...done, value: { type: 'finish', reason: { kind: 'error', failure } } }, { done: true, value: undefined }];
+      const off = world.ctx.on('llm/stream', () => ({ [Symbol.asyncIterator]: () => ({ next: () => Promise.resolve(steps.shift()) }) }) as never);
+      await world.read('a').done;
+      off();
+      assert.deepEqual(finished.mock.calls.map(({ arguments: [, ...told] }) => told), [[FAILED, failure]]);
+    });
+  }
+
   test('a seat is free also if the component is told of a failure it cannot take', async () => {
     const world = await World.make({ config: limit(1) });
     const info = { kind: 'stream', session: 'a', provider: 'box', model: 'm' } as const;
@@ -598,11 +611,11 @@ suite('stream', () => {
     const world = await World.make({ config: limit(1, { maxQueued: 5_000 }) });
     const controller = new AbortController();
     const { signal } = controller;
-    setMaxListeners(0, signal);
     world.read('runs');
     const waiting = Array.from({ length: 5_000 }, (_, n) => world.read(`s${n}`, { signal }));
     await settled();
     assert.equal(world.waiting, 5_000);
+    assert.equal(getEventListeners(signal, 'abort').length, 1, 'one is heard by all of them');
     const reason = new Error('all of you');
     controller.abort(reason);
     const ends = await Promise.all(waiting.map(({ done }) => done));
@@ -610,6 +623,21 @@ suite('stream', () => {
     assert.equal(world.waiting, 0);
     assert.equal(getEventListeners(signal, 'abort').length, 0);
     assert.deepEqual(world.backend.sessions, ['runs']);
+  });
+
+  test('who walks away from a signal leaves the others who wait on it listening', async () => {
+    const world = await World.make({ config: limit(1) });
+    world.read('runs');
+    const controller = new AbortController();
+    const { signal } = controller;
+    const streams = ['a', 'b'].map((session) => world.stream(session, { signal })[Symbol.asyncIterator]());
+    const [a, b] = streams.map((stream) => stream.next());
+    await streams[0]?.return?.();
+    assert.deepEqual(await a, { done: true, value: undefined });
+    assert.equal(world.waiting, 1);
+    controller.abort(new Error('enough'));
+    await assert.rejects(b ?? assert.fail(), /enough/);
+    assert.equal(getEventListeners(signal, 'abort').length, 0);
   });
 
   suite('thousands who are let in at once', () => {
