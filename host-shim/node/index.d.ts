@@ -77,8 +77,8 @@ export interface Inspected {
 export declare class Limiter {
   /** Brings a component to work. Throws `GEN_LIMIT_START` if it cannot be. */
   constructor(component: Component, options?: Options)
-  /** `startStream` and `finish` as functions that need no `this`, for whoever calls them often. */
-  hooks(): Pick<Limiter, 'startStream' | 'finish'>
+  /** What every call goes through, as functions that need no `this`. */
+  hooks(): Pick<Limiter, 'startStream' | 'finish' | 'nextSettled' | 'nextTick'>
   /**
    * Asks whether a model call may leave for its provider.
    *
@@ -94,14 +94,17 @@ export declare class Limiter {
   configure(json: string, lenient: boolean): Configured
   /** Ends what is due. To be called when `nextTick()` has passed; earlier does no harm. */
   tick(): number
-  /** Milliseconds until `tick()` is due; null if it never is. */
-  nextTick(): number | null
+  /** Milliseconds until `tick()` is due; infinite if it never is. */
+  nextTick(): number
   /** What there is to fetch now, as in an answer: for after `configure`, and at the beginning. */
   pending(): number
-  /** Why the last denied call may not start. */
+  /** Why the last call that was told of as denied may not start. */
   refusal(): Refusal | null
-  /** The waits that ended since the last time, or the first so many of them; the rest stay to be taken. */
-  takeSettled(most?: number): Array<Settled>
+  /**
+   * Takes the first of the waits that have ended: `id * 2`, and 1 more if it may not start, and then `refusal()` says why. 0 if
+   * there is none.
+   */
+  nextSettled(): number
   /** What was logged since the last time. */
   takeLog(): Array<LogLine>
   /** The tools to bring to `startTool()`; may change with `configure()`. */
@@ -371,14 +374,6 @@ export interface SettingsError {
   message?: string
   /** Of `conflict`: the section as it is now. */
   section?: Section
-}
-
-/** The end of one wait. */
-export interface Settled {
-  /** Whose. */
-  id: number
-  /** Why it may not start; absent if it may. */
-  refusal?: Refusal
 }
 
 /** How a limiter is doing. */

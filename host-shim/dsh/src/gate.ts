@@ -88,7 +88,7 @@ export class Gate {
   #reason = '';
   #setReady: () => void;
   #limiter: Limiter | undefined;
-  #hooks: Pick<Limiter, 'startStream' | 'finish'> | undefined;
+  #hooks: ReturnType<Limiter['hooks']> | undefined;
   /**
    * The calls up to this one are none of the limiter's: they passed uncounted, or another limiter counted them. Every limiter
    * numbers its calls from 1, and what is left of a dead one must not be taken for its successor's.
@@ -236,7 +236,7 @@ export class Gate {
       return new Promise((resolve) => this.#waiting.set(id, resolve));
     }
     if ((bits & DENIED) !== 0) {
-      const refusal = limiter.refusal() ?? { code: UNAVAILABLE, message: 'refused without a reason' };
+      const refusal = refusalOf(limiter);
       this.#trace?.deny(id, info, refusal);
       return { kind: 'refused', refusal };
     }
@@ -306,7 +306,7 @@ export class Gate {
     const limiter = this.#limiter;
     if (limiter === undefined || (bits & (SETTLED | TICK | LOGGED | ANSWERS | NEWS)) === 0) return;
     if ((bits & SETTLED) !== 0 && this.#waking === undefined) this.#wake(limiter);
-    if ((bits & TICK) !== 0) this.#schedule(limiter);
+    if ((bits & TICK) !== 0) this.#schedule();
     if ((bits & LOGGED) !== 0) {
       for (const { level, message } of limiter.takeLog()) this.#report(level, message);
       this.onLog();
@@ -316,16 +316,18 @@ export class Gate {
   }
 
   #wake(limiter: Limiter): void {
-    const settled = limiter.takeSettled(PORTION);
-    for (const { id: own, refusal } of settled) {
-      const id = this.#foreign + own;
+    for (let taken = 0; taken < PORTION; taken += 1) {
+      const told = this.#hooks?.nextSettled() ?? 0;
+      if (told === 0) return;
+      const isRefused = told % 2 === 1;
+      const id = this.#foreign + (told - Number(isRefused)) / 2;
+      const refusal = isRefused ? refusalOf(limiter) : undefined;
       const resolve = this.#leave(id);
       // It may have left since.
       if (resolve === undefined) continue;
       this.#trace?.settled(id, refusal);
       resolve(refusal === undefined ? ADMITTED : { kind: 'refused', refusal });
     }
-    if (settled.length < PORTION) return;
     this.#waking = setImmediate(() => {
       this.#waking = undefined;
       this.#operate((limiter) => limiter.pending());
@@ -339,11 +341,11 @@ export class Gate {
     return resolve;
   }
 
-  #schedule(limiter: Limiter): void {
+  #schedule(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    const delay = limiter.nextTick();
-    if (delay === null) return;
+    const delay = this.#hooks?.nextTick() ?? Infinity;
+    if (delay === Infinity) return;
     // An early tick does no harm: a wait longer than a timer holds is cut into several.
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
@@ -390,6 +392,10 @@ export class Gate {
     const effect = this.#closed ? 'are refused' : 'pass uncounted';
     this.#report('error', `the addon failed: ${describe(error)}; calls it cannot decide ${effect}`);
   }
+}
+
+function refusalOf(limiter: Limiter): Refusal {
+  return limiter.refusal() ?? { code: UNAVAILABLE, reason: 'other', message: 'refused without a reason' };
 }
 
 /** The seat matters more than why the call failed. */

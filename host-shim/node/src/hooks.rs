@@ -1,7 +1,7 @@
-//! What every call goes through: asking whether it may start, and telling that it ended.
+//! What every call goes through: asking whether it may start, hearing that its wait has ended, and telling that it ended.
 //!
 //! Before a method of a class runs, napi-rs looks its object up and makes sure of its class, which takes longer than all the
-//! rest of a crossing. So a limiter hands the two out as functions that carry a pointer to it.
+//! rest of a crossing. So a limiter hands these out as functions that carry a pointer to it.
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -66,15 +66,37 @@ pub fn finish(
     })
 }
 
-/// Both, as members of an object.
+pub fn next_settled(core: &RefCell<Core>) -> Result<f64> {
+    core.borrow_mut().guard(|inner| {
+        Ok(match inner.settled.pop_front() {
+            None => 0.0,
+            Some(runtime::Settled { id, result: Ok(()) }) => (id * 2) as f64,
+            Some(runtime::Settled { id, result: Err(refusal) }) => {
+                inner.refusal = Some(refusal);
+                (id * 2 + 1) as f64
+            }
+        })
+    })
+}
+
+pub fn next_tick(core: &RefCell<Core>) -> Result<f64> {
+    core.borrow_mut().guard(|inner| {
+        inner.told = inner.chain.next_tick();
+        Ok(inner.told.map_or(f64::INFINITY, |due| due.saturating_sub(inner.clock.now()) as f64))
+    })
+}
+
+/// All of them, as members of an object.
 pub fn of<'env>(env: &'env Env, core: &Rc<RefCell<Core>>) -> napi::Result<Object<'env>> {
     let mut hooks = Object::new(env)?;
     function(env, &mut hooks, "startStream", core, entered::<7, StartStream>)?;
     function(env, &mut hooks, "finish", core, entered::<3, Finish>)?;
+    function(env, &mut hooks, "nextSettled", core, entered::<0, NextSettled>)?;
+    function(env, &mut hooks, "nextTick", core, entered::<0, NextTick>)?;
     Ok(hooks)
 }
 
-/// One of the two, by its arguments.
+/// One of them, by its arguments.
 trait Hook<const ARGUMENTS: usize> {
     /// # Safety
     ///
@@ -88,6 +110,8 @@ trait Hook<const ARGUMENTS: usize> {
 
 struct StartStream;
 struct Finish;
+struct NextSettled;
+struct NextTick;
 
 /// # Safety
 ///
@@ -119,6 +143,18 @@ impl Hook<3> for Finish {
     unsafe fn enter(core: &RefCell<Core>, env: sys::napi_env, a: [sys::napi_value; 3]) -> Result<f64> {
         // SAFETY: the caller's promise is passed on.
         unsafe { finish(core, arg(env, a[0]), arg(env, a[1]), arg(env, a[2])) }
+    }
+}
+
+impl Hook<0> for NextSettled {
+    unsafe fn enter(core: &RefCell<Core>, _: sys::napi_env, []: [sys::napi_value; 0]) -> Result<f64> {
+        next_settled(core)
+    }
+}
+
+impl Hook<0> for NextTick {
+    unsafe fn enter(core: &RefCell<Core>, _: sys::napi_env, []: [sys::napi_value; 0]) -> Result<f64> {
+        next_tick(core)
     }
 }
 

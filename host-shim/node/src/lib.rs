@@ -229,15 +229,6 @@ pub struct Refusal {
     pub waited_ms: Option<f64>,
 }
 
-/// The end of one wait.
-#[napi(object, object_from_js = false)]
-pub struct Settled {
-    /// Whose.
-    pub id: f64,
-    /// Why it may not start; absent if it may.
-    pub refusal: Option<Refusal>,
-}
-
 /// One line of the log.
 #[napi(object, object_from_js = false)]
 pub struct LogLine {
@@ -529,8 +520,8 @@ impl Limiter {
         Ok(Self(Rc::new(RefCell::new(Core { inner, panicked: None }))))
     }
 
-    /// `startStream` and `finish` as functions that need no `this`, for whoever calls them often.
-    #[napi(ts_return_type = "Pick<Limiter, 'startStream' | 'finish'>")]
+    /// What every call goes through, as functions that need no `this`.
+    #[napi(ts_return_type = "Pick<Limiter, 'startStream' | 'finish' | 'nextSettled' | 'nextTick'>")]
     pub fn hooks<'env>(&self, env: &'env Env) -> napi::Result<Object<'env>> {
         hooks::of(env, &self.0)
     }
@@ -609,13 +600,10 @@ impl Limiter {
         })
     }
 
-    /// Milliseconds until `tick()` is due; null if it never is.
+    /// Milliseconds until `tick()` is due; infinite if it never is.
     #[napi]
-    pub fn next_tick(&mut self) -> Result<Option<f64>> {
-        self.guard(|inner| {
-            inner.told = inner.chain.next_tick();
-            Ok(inner.told.map(|due| due.saturating_sub(inner.clock.now()) as f64))
-        })
+    pub fn next_tick(&mut self) -> Result<f64> {
+        hooks::next_tick(&self.0)
     }
 
     /// What there is to fetch now, as in an answer: for after `configure`, and at the beginning.
@@ -624,21 +612,17 @@ impl Limiter {
         self.guard(|inner| Ok(inner.bits() as f64))
     }
 
-    /// Why the last denied call may not start.
+    /// Why the last call that was told of as denied may not start.
     #[napi]
     pub fn refusal(&mut self) -> Result<Option<Refusal>> {
         self.guard(|inner| Ok(inner.refusal.take().map(refusal)))
     }
 
-    /// The waits that ended since the last time, or the first so many of them; the rest stay to be taken.
-    #[napi(ts_args_type = "most?: number")]
-    pub fn take_settled(&mut self, most: Arg<Option<f64>>) -> Result<Vec<Settled>> {
-        let most = most.integer("most")?;
-        self.guard(|inner| {
-            let count = most.map_or(inner.settled.len(), |most| inner.settled.len().min(most as usize));
-            let settled = inner.settled.drain(..count);
-            Ok(settled.map(|s| Settled { id: s.id as f64, refusal: s.result.err().map(refusal) }).collect())
-        })
+    /// Takes the first of the waits that have ended: `id * 2`, and 1 more if it may not start, and then `refusal()` says why. 0 if
+    /// there is none.
+    #[napi]
+    pub fn next_settled(&mut self) -> Result<f64> {
+        hooks::next_settled(&self.0)
     }
 
     /// What was logged since the last time.

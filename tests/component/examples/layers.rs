@@ -1,11 +1,13 @@
 //! Where the time of a call goes, up to the addon: `cargo xtask bench layers`, which measures the rest and puts both together.
 //!
 //! Each layer contains the one before it. A call is a start and a finish, of a session that has no other, on a route with a limit
-//! that it does not reach.
+//! that it does not reach. One that waits comes to the end of a line of a thousand while whoever runs ends and lets the first in.
 
 mod measure;
 
-use component_tests::{Host, hostile, is_admitted, limit, release, runtime, stream};
+use std::collections::VecDeque;
+
+use component_tests::{Host, hostile, is_admitted, is_waiting, limit, release, runtime, stream};
 use gen_limit_runtime::{Chain, Limits, Mode, Options, Outcome, ProcessPool};
 use measure::{Taken, each};
 use serde_json::{Value, json};
@@ -14,8 +16,13 @@ use wasmtime::{Config, Engine, Store};
 
 const ROUNDS: usize = 25;
 const CALLS: u32 = 10_000;
+/// So many stand in line.
+const LINE: u32 = 1_000;
 
 const SESSION: &str = "a-session-of-usual-length-0001";
+
+/// Nobody is refused for the length of the line.
+const LONG: &str = r#", "maxQueued": 100000, "maxWaiting": 100000"#;
 
 fn main() {
     let rows = [
@@ -26,6 +33,8 @@ fn main() {
         ("the chain, with ours alone", chain(false)),
         ("the chain, with one that admits and counts nothing before ours", chain(true)),
         ("the runtime, under a ceiling that nobody else wants", ceiling()),
+        ("one that waits: the limiter, native", native_line()),
+        ("one that waits: the runtime, with ours", line()),
     ];
     let told: Vec<Value> = rows
         .iter()
@@ -51,23 +60,61 @@ fn nothing() -> Taken {
     each(ROUNDS, CALLS, || call.call(&mut store, (1, 2, 3)).expect("nothing"))
 }
 
-fn native() -> Taken {
-    let (config, _) =
-        limiter::config::parse(&limit(2, ""), limiter::config::Mode::Strict).expect("it is right");
+fn limiter(config: &str) -> limiter::Limiter {
+    let (config, _) = limiter::config::parse(config, limiter::config::Mode::Strict).expect("it is right");
     let mut limiter = limiter::Limiter::new();
     limiter.configure(config, 1);
+    limiter
+}
+
+fn call(session: String) -> limiter::StreamCall {
+    let route = limiter::Route::new("p", "m");
+    limiter::StreamCall { route, session: Some(session), first: false, spawn: None, within: None }
+}
+
+fn native() -> Taken {
+    let mut limiter = limiter(&limit(2, ""));
     let mut id = 0;
     each(ROUNDS, CALLS, || {
         id += 1;
-        let call = limiter::StreamCall {
-            route: limiter::Route::new("p", "m"),
-            session: Some(SESSION.into()),
-            first: false,
-            spawn: None,
-            within: None,
-        };
-        assert!(matches!(limiter.start_stream(id, call, 1), limiter::Verdict::Admit));
+        assert!(matches!(limiter.start_stream(id, call(SESSION.into()), 1), limiter::Verdict::Admit));
         limiter.finish(id, limiter::Outcome::Completed, 1);
+    })
+}
+
+fn native_line() -> Taken {
+    let mut limiter = limiter(&limit(1, LONG));
+    let come = |limiter: &mut limiter::Limiter, id| limiter.start_stream(id, call(session(id)), 1);
+    (1..=u64::from(LINE) + 1).for_each(|id| drop(come(&mut limiter, id)));
+    let mut first = 1;
+    each(ROUNDS, CALLS, || {
+        assert!(matches!(come(&mut limiter, first + u64::from(LINE) + 1), limiter::Verdict::Wait { .. }));
+        limiter.finish(first, limiter::Outcome::Completed, 1);
+        first += 1;
+        assert!(limiter.settled().eq([(first, Ok(()))]));
+    })
+}
+
+/// Nobody else's, as long as the usual one.
+fn session(id: u64) -> String {
+    format!("a-session-of-usual-length-{id:08}")
+}
+
+fn line() -> Taken {
+    let mut host = Host::new(release(), &limit(1, LONG));
+    let mut next = 0;
+    let mut come = |host: &mut Host| {
+        next += 1;
+        host.stream(&session(next))
+    };
+    let mut all: VecDeque<_> = (0..=LINE).map(|_| come(&mut host).id).collect();
+    each(ROUNDS, CALLS, || {
+        let started = come(&mut host);
+        assert!(is_waiting(&started));
+        all.push_back(started.id);
+        host.end(all.pop_front().expect("one runs"));
+        let settled = host.plugin.take_settled();
+        assert!(matches!(&settled[..], [one] if one.id == all[0] && one.result.is_ok()));
     })
 }
 
