@@ -135,6 +135,22 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether everybody is counted in the same scopes as under the other, needs seats in the same and may hold what was
+    /// given of the same pools: the limits differ in their numbers only, and the same are 0.
+    pub(crate) fn counts_like(&self, other: &Self) -> bool {
+        let alike = |a: &Limit, b: &Limit| {
+            a.count_by == b.count_by
+                && a.pool == b.pool
+                && a.max.is_some() == b.max.is_some()
+                && a.ceiling.is_some() == b.ceiling.is_some()
+                && (a.least() == Some(0)) == (b.least() == Some(0))
+        };
+        let mut rows = self.limits.iter().zip(&other.limits);
+        self.groups == other.groups
+            && self.limits.len() == other.limits.len()
+            && rows.all(|((key, limit), (other_key, other))| key == other_key && alike(limit, other))
+    }
+
     /// The groups that contain a route, by name.
     pub(crate) fn groups_of(&self, route: &Route) -> Vec<String> {
         let whole = Route::new(route.provider.as_str(), "*");

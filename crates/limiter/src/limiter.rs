@@ -30,7 +30,7 @@ pub use audit::Audit;
 type RouteIx = usize;
 type SessionIx = usize;
 
-/// A route with somebody on it.
+/// A route with somebody on it, or an idle one that is kept.
 #[derive(Clone, Debug)]
 struct RouteState {
     route: Route,
@@ -48,9 +48,15 @@ struct RouteState {
 #[derive(Clone, Debug)]
 struct Session {
     name: Option<Arc<str>>,
-    /// Its waiting calls, by route.
-    lines: BTreeMap<RouteIx, LineIx>,
+    /// The lines of its waiting calls, one per route: hardly ever more than one.
+    lines: Vec<(RouteIx, LineIx)>,
     users: u32,
+}
+
+impl Session {
+    fn line(&self, route: RouteIx) -> Option<LineIx> {
+        self.lines.iter().find(|(to, _)| *to == route).map(|&(_, line)| line)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +124,8 @@ pub struct Limiter {
 
     routes: Slab<RouteState>,
     route_index: BTreeMap<Route, RouteIx>,
+    /// The routes that nobody is on, longest idle first; few.
+    idle: Vec<RouteIx>,
     sessions: Slab<Session>,
     session_index: BTreeMap<Arc<str>, SessionIx>,
     scopes: Slab<Scope>,
@@ -152,16 +160,14 @@ impl Limiter {
     }
 
     /// Puts a configuration in force, live: everybody who runs or waits is counted in the scopes that contain their
-    /// route now. Nobody is stopped and nobody loses their place. Linear in who is there.
+    /// route now. Nobody is stopped and nobody loses their place. Linear in who is there, unless all that changed are
+    /// numbers.
     pub fn configure(&mut self, config: Config, now: Instant) {
         if self.totals.since == 0 {
             self.totals.since = now;
         }
-        self.queue.max_overtakes = config.max_overtakes;
-        self.config = config;
         self.begin_at(now);
-        self.recount();
-        self.find_pooled();
+        self.put_in_force(config);
         self.end_due_waits();
         self.run_out_graces();
         self.told.clear();
@@ -375,7 +381,10 @@ impl Limiter {
     }
 
     fn is_known(&self, id: CallId) -> bool {
-        self.live.contains_key(&id) || self.waiters.contains_key(&id) || self.spawns.contains_key(&id)
+        id <= self.newest
+            && (self.live.contains_key(&id)
+                || self.waiters.contains_key(&id)
+                || self.spawns.contains_key(&id))
     }
 
     fn submitted(&mut self, id: CallId) {
@@ -450,11 +459,10 @@ impl Limiter {
     /// Whether somebody new has room at once. While the line has not been served to its end, only who needs nothing has.
     fn fits(&mut self, waiter: &Waiter) -> bool {
         self.queue.flush(&mut self.scopes);
-        let needs = self.needs(waiter.kind, waiter.session, waiter.route);
-        let has_room = |scope: &ScopeIx| {
-            self.scopes[*scope].has_room(waiter.kind, waiter.rank, self.config.max_overtakes)
-        };
-        needs.is_empty() || self.queue.oldest().is_none() && needs.iter().all(has_room)
+        let served = self.queue.oldest().is_none();
+        let has_room =
+            |scope: ScopeIx| self.scopes[scope].has_room(waiter.kind, waiter.rank, self.config.max_overtakes);
+        self.needs(waiter.kind, waiter.session, waiter.route).all(|scope| served && has_room(scope))
     }
 
     fn join(&mut self, waiter: Waiter) {
@@ -468,14 +476,14 @@ impl Limiter {
     /// The line of a session, or of the spawns, for a route.
     fn line(&mut self, kind: Kind, session: SessionIx, route: RouteIx) -> LineIx {
         let known = match kind {
-            Kind::Stream => self.sessions[session].lines.get(&route).copied(),
+            Kind::Stream => self.sessions[session].line(route),
             Kind::Spawn => self.routes[route].spawns,
         };
         known.unwrap_or_else(|| {
-            let needs = self.needs(kind, session, route);
+            let needs: Vec<ScopeIx> = self.needs(kind, session, route).collect();
             let line = self.queue.open(kind, &needs, &mut self.scopes);
             match kind {
-                Kind::Stream => _ = self.sessions[session].lines.insert(route, line),
+                Kind::Stream => self.sessions[session].lines.push((route, line)),
                 Kind::Spawn => self.routes[route].spawns = Some(line),
             }
             line
@@ -483,14 +491,14 @@ impl Limiter {
     }
 
     /// The limited scopes a waiter has to get a seat in.
-    fn needs(&self, kind: Kind, session: SessionIx, route: RouteIx) -> Vec<ScopeIx> {
-        let held = |scope: &&ScopeIx| {
-            let scope = &self.scopes[**scope];
+    fn needs(&self, kind: Kind, session: SessionIx, route: RouteIx) -> impl Iterator<Item = ScopeIx> {
+        let held = move |scope: ScopeIx| {
+            let scope = &self.scopes[scope];
             kind == Kind::Stream
                 && scope.count_by == CountBy::Session
                 && scope.holders.contains_key(&(session as u64))
         };
-        self.routes[route].limited.iter().filter(|scope| !held(scope)).copied().collect()
+        self.routes[route].limited.iter().copied().filter(move |&scope| !held(scope))
     }
 
     /// Admits the oldest waiter that fits, then the next, until none fits.
@@ -540,7 +548,9 @@ impl Limiter {
         let line = self.line(waiter.kind, waiter.session, waiter.route);
         if self.queue.leave(line, waiter.rank, &self.scopes) {
             match waiter.kind {
-                Kind::Stream => _ = self.sessions[waiter.session].lines.remove(&waiter.route),
+                Kind::Stream => {
+                    self.sessions[waiter.session].lines.retain(|&(route, _)| route != waiter.route);
+                }
                 Kind::Spawn => self.routes[waiter.route].spawns = None,
             }
         }

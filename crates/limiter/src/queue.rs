@@ -16,12 +16,13 @@
 #[cfg(feature = "audit")]
 mod audit;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use slab::Slab;
 
 use crate::call::{CallId, Seniority};
-use crate::scope::{CountBy, Scope, ScopeIx, ScopeKey};
+use crate::scope::{CountBy, Scope, ScopeIx, ScopeOrder};
 
 pub(crate) type NodeIx = usize;
 pub(crate) type LineIx = usize;
@@ -46,8 +47,42 @@ const ROOT: NodeIx = 0;
 #[derive(Clone, Debug)]
 struct Line {
     kind: Kind,
-    waiters: BTreeSet<Rank>,
+    waiters: Waiters,
     node: NodeIx,
+}
+
+/// Waiters in order. Hardly any line has more than one, so the oldest needs no place in memory of its own.
+#[derive(Clone, Debug, Default)]
+struct Waiters {
+    first: Option<Rank>,
+    /// All younger than the first.
+    others: BTreeSet<Rank>,
+}
+
+impl Waiters {
+    fn insert(&mut self, mut rank: Rank) {
+        match &mut self.first {
+            None => self.first = Some(rank),
+            Some(first) => {
+                if rank < *first {
+                    std::mem::swap(first, &mut rank);
+                }
+                self.others.insert(rank);
+            }
+        }
+    }
+
+    fn remove(&mut self, rank: Rank) {
+        if self.first == Some(rank) {
+            self.first = self.others.pop_first();
+        } else {
+            self.others.remove(&rank);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Rank> {
+        self.first.into_iter().chain(self.others.iter().copied())
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -100,21 +135,9 @@ impl Node {
 pub(crate) struct Queue {
     nodes: Slab<Node>,
     lines: Slab<Line>,
-    /// Nodes whose offers may be out of date, earliest scope first, so that each is looked at once per change.
-    dirty: BTreeSet<(ScopeOrder, NodeIx)>,
+    /// Nodes whose offers may be out of date, earliest scope first, so that each is looked at once per change; some twice.
+    dirty: BinaryHeap<Reverse<(ScopeOrder, NodeIx)>>,
     pub max_overtakes: u64,
-}
-
-/// The place of a scope in the order of scopes: a [`ScopeKey`]'s, with what cannot meet in one list folded together.
-type ScopeOrder = (u8, Option<Box<str>>);
-
-fn scope_order(key: &ScopeKey) -> ScopeOrder {
-    match key {
-        ScopeKey::Route(_) => (0, None),
-        ScopeKey::Group(name) => (1, Some(name.as_str().into())),
-        ScopeKey::Provider(_) => (2, None),
-        ScopeKey::Everything => (3, None),
-    }
 }
 
 impl Default for Queue {
@@ -122,7 +145,7 @@ impl Default for Queue {
         let mut nodes = Slab::new();
         let root = nodes.insert(Node::new(None, ROOT, false));
         debug_assert_eq!(root, ROOT);
-        Self { nodes, lines: Slab::new(), dirty: BTreeSet::new(), max_overtakes: 0 }
+        Self { nodes, lines: Slab::new(), dirty: BinaryHeap::new(), max_overtakes: 0 }
     }
 }
 
@@ -135,7 +158,7 @@ impl Queue {
     /// A new, empty line whose waiters need these scopes.
     pub fn open(&mut self, kind: Kind, needs: &[ScopeIx], scopes: &mut Slab<Scope>) -> LineIx {
         let node = self.node(needs, scopes);
-        self.lines.insert(Line { kind, waiters: BTreeSet::new(), node })
+        self.lines.insert(Line { kind, waiters: Waiters::default(), node })
     }
 
     /// A waiter joins a line at its place.
@@ -148,11 +171,10 @@ impl Queue {
     /// A waiter leaves a line from any place; `true` if the line is gone with it.
     pub fn leave(&mut self, line: LineIx, rank: Rank, scopes: &Slab<Scope>) -> bool {
         self.change(line, scopes, |waiters| {
-            waiters.remove(&rank);
+            waiters.remove(rank);
         });
-        let empty = self.lines[line].waiters.is_empty();
+        let empty = self.lines[line].waiters.first.is_none();
         if empty {
-            self.mark(self.lines[line].node, scopes);
             self.lines.remove(line);
         }
         empty
@@ -166,7 +188,7 @@ impl Queue {
             return;
         }
         let from = std::mem::replace(node, to);
-        if let Some(&head) = waiters.first() {
+        if let Some(head) = waiters.first {
             self.nodes[from].heads[kind as usize].remove(&head);
             self.nodes[to].heads[kind as usize].insert(head, line);
         }
@@ -175,16 +197,16 @@ impl Queue {
     }
 
     /// The limit, occupancy, credits or capacity of a scope changed.
-    pub fn touch(&mut self, scope: ScopeIx, scopes: &Slab<Scope>) {
-        for &node in &scopes[scope].nodes {
-            self.dirty.insert((scope_order(&scopes[scope].key), node));
-        }
+    pub fn touch(&mut self, scope: &Scope) {
+        self.dirty.extend(scope.nodes.iter().map(|&node| Reverse((scope.order.clone(), node))));
     }
 
     /// Brings all offers up to date.
     pub fn flush(&mut self, scopes: &mut Slab<Scope>) {
-        while let Some((_, node)) = self.dirty.pop_first() {
-            self.refresh(node, scopes);
+        while let Some(next) = self.dirty.pop() {
+            if self.dirty.peek() != Some(&next) {
+                self.refresh(next.0.1, scopes);
+            }
         }
     }
 
@@ -195,8 +217,8 @@ impl Queue {
     }
 
     /// Waiters of a line, oldest first.
-    pub fn waiters(&self, line: LineIx) -> impl Iterator<Item = Rank> + '_ {
-        self.lines[line].waiters.iter().copied()
+    pub fn waiters(&self, line: LineIx) -> impl Iterator<Item = Rank> {
+        self.lines[line].waiters.iter()
     }
 
     /// Visits those who need `scope` and could take a seat in every needed scope before it: of each session its oldest
@@ -252,25 +274,30 @@ impl Queue {
     pub fn shrink(&mut self) {
         self.lines.shrink_to_fit();
         self.nodes.shrink_to_fit();
+        self.dirty.shrink_to_fit();
     }
 
     /// Changes a line and keeps its head, if that changed, in step at its node.
-    fn change(&mut self, line: LineIx, scopes: &Slab<Scope>, change: impl FnOnce(&mut BTreeSet<Rank>)) {
+    fn change(&mut self, line: LineIx, scopes: &Slab<Scope>, change: impl FnOnce(&mut Waiters)) {
         let Line { kind, ref mut waiters, node } = self.lines[line];
-        let before = waiters.first().copied();
+        let before = waiters.first;
         change(waiters);
-        let after = waiters.first().copied();
+        let after = waiters.first;
         if before == after {
             return;
         }
         let heads = &mut self.nodes[node].heads[kind as usize];
+        let oldest = heads.first_key_value().map(|(&head, _)| head);
         if let Some(head) = before {
             heads.remove(&head);
         }
         if let Some(head) = after {
             heads.insert(head, line);
         }
-        self.mark(node, scopes);
+        // Who comes or goes behind the oldest of a node changes nothing for anybody.
+        if oldest != heads.first_key_value().map(|(&head, _)| head) {
+            self.mark(node, scopes);
+        }
     }
 
     /// The node of a list, made with its suffixes if need be.
@@ -294,7 +321,7 @@ impl Queue {
 
     fn mark(&mut self, node: NodeIx, scopes: &Slab<Scope>) {
         if let Some(scope) = self.nodes[node].scope {
-            self.dirty.insert((scope_order(&scopes[scope].key), node));
+            self.dirty.push(Reverse((scopes[scope].order.clone(), node)));
         }
     }
 
@@ -341,9 +368,9 @@ impl Queue {
         }
         if kept_changed {
             // It is kept for somebody else now: what the scope's other nodes may offer has changed too.
-            for &other in scopes[at].nodes.iter().filter(|&&other| other != ix) {
-                self.dirty.insert((scope_order(&scopes[at].key), other));
-            }
+            let scope = &scopes[at];
+            let others = scope.nodes.iter().filter(|&&other| other != ix);
+            self.dirty.extend(others.map(|&other| Reverse((scope.order.clone(), other))));
         }
     }
 }

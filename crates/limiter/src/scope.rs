@@ -1,7 +1,9 @@
 //! What a limit counts. Limit, occupancy and credits live in one type so that they cannot drift apart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
 
 use crate::call::{CallId, Instant, Route};
 use crate::queue::{Kind, NodeIx, Rank};
@@ -9,6 +11,9 @@ use crate::stats::Observed;
 
 /// Index of a scope in the limiter's slab.
 pub(crate) type ScopeIx = usize;
+
+/// The place of a scope in the order of scopes: a [`ScopeKey`]'s, with what cannot meet in one list folded together.
+pub(crate) type ScopeOrder = (u8, Option<Arc<str>>);
 
 /// Names a scope. The derived order is the order in which seats are taken: route, groups by name, provider, everything.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +29,15 @@ pub enum ScopeKey {
 }
 
 impl ScopeKey {
+    fn order(&self) -> ScopeOrder {
+        match self {
+            Self::Route(_) => (0, None),
+            Self::Group(name) => (1, Some(name.as_str().into())),
+            Self::Provider(_) => (2, None),
+            Self::Everything => (3, None),
+        }
+    }
+
     /// Reads what [`fmt::Display`] wrote; `None` if it is no scope's text.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(name) = text.strip_prefix('@') {
@@ -128,10 +142,37 @@ pub(crate) struct Held {
     pub since: Instant,
 }
 
+/// A table that keeps its place in memory when the last holder goes: the next is about to come.
+pub(crate) type Holders = HashMap<u64, Held, BuildHasherDefault<Spread>>;
+
+/// Hashes what nobody outside can choose: session indices and the host's call ids.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        // An odd number, whose high bits depend on all of n; the table looks at both ends.
+        self.0 = (self.0 ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// One scope: its limit and everything that is counted against it.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub key: ScopeKey,
+    pub order: ScopeOrder,
+    /// Whether the configuration names it.
+    pub configured: bool,
     /// The configured limit, the least of `own` and `ceiling`; `None` is unlimited.
     pub max: Option<u32>,
     /// The `max` of its own row.
@@ -142,11 +183,13 @@ pub(crate) struct Scope {
     /// `Some` if seats come from a pool that others draw from too.
     pub capacity: Option<Capacity>,
     /// By session index or call id, as `count_by` says.
-    pub holders: BTreeMap<u64, Held>,
+    pub holders: Holders,
     /// Spawns that were let through and whose child has not called yet.
     pub credits: u32,
     /// Busy routes that lie in this scope.
     pub routes: u32,
+    /// Idle routes that are kept and lie in this scope.
+    pub idle: u32,
     /// Nodes of the line that begin with this scope.
     pub nodes: BTreeSet<NodeIx>,
     /// Per kind: the oldest waiter of each such node that no limit of 0 blocks.
@@ -157,15 +200,18 @@ pub(crate) struct Scope {
 impl Scope {
     pub fn new(key: ScopeKey) -> Self {
         Self {
+            order: key.order(),
             key,
+            configured: false,
             max: None,
             own: None,
             ceiling: None,
             count_by: CountBy::Session,
             capacity: None,
-            holders: BTreeMap::new(),
+            holders: Holders::default(),
             credits: 0,
             routes: 0,
+            idle: 0,
             nodes: BTreeSet::new(),
             candidates: [BTreeSet::new(), BTreeSet::new()],
             observed: Observed::default(),
@@ -177,6 +223,17 @@ impl Scope {
         match self.count_by {
             CountBy::Session => session as u64,
             CountBy::Stream => call,
+        }
+    }
+
+    /// The seat of this holder comes free.
+    pub fn remove(&mut self, holder: u64) {
+        /// Room for so many stays when all have gone.
+        const KEPT: usize = 16;
+        self.holders.remove(&holder);
+        let (len, room) = (self.holders.len(), self.holders.capacity());
+        if room > KEPT && len < room / 8 {
+            self.holders.shrink_to(2 * len);
         }
     }
 

@@ -36,6 +36,13 @@ impl<const N: usize> Ring<N> {
         }
         self.next = (self.next + 1) % N;
     }
+
+    /// Forgets them, and keeps room for a few.
+    fn clear(&mut self) {
+        self.values.clear();
+        self.values.shrink_to(16);
+        self.next = 0;
+    }
 }
 
 /// What a scope, or the whole limiter, has seen.
@@ -47,6 +54,19 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
+    /// Whether it has seen nothing.
+    #[cfg(feature = "audit")]
+    pub fn is_empty(&self) -> bool {
+        self.waits.values.is_empty() && self.durations.values.is_empty() && self.totals == Totals::default()
+    }
+
+    /// As if it had seen nothing yet.
+    pub fn forget(&mut self) {
+        self.waits.clear();
+        self.durations.clear();
+        self.totals = Totals::default();
+    }
+
     pub fn admitted(&mut self, waited_ms: Option<u64>) {
         self.totals.admitted += 1;
         self.waits.push(waited_ms.unwrap_or(0));

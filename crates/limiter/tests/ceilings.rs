@@ -339,3 +339,23 @@ fn stats_tell_the_rows_own_limit_and_the_ceiling() {
     assert_eq!(json["ceiling"], 3);
     assert!(serde_json::to_value(common::desk(1).scope("p/m")).expect("JSON").get("ceiling").is_none());
 }
+
+#[test]
+fn another_number_for_a_ceiling_leaves_the_seats_where_they_are() {
+    let ceiling = |max: u32| format!(r#"{{"ceilings":[{{"provider":"p","model":"m","max":{max}}}]}}"#);
+    let mut desk = Desk::new(&ceiling(3));
+    give(&mut desk, 2, false);
+    assert!(admits(&desk.call("a").1));
+    assert!(admits(&desk.call("b").1));
+    let (third, verdict) = desk.call("c");
+    assert!(waits(&verdict));
+    changed(&mut desk);
+    desk.configure(&ceiling(2));
+    assert_eq!(changed(&mut desk), said(2, 2, 2), "told anew, and no more than the ceiling");
+    assert_eq!(desk.scope("p/m").ceiling, Some(2));
+    desk.configure(&ceiling(5));
+    assert_eq!(changed(&mut desk), said(2, 2, 3));
+    assert_eq!(desk.newly_admitted(), NOBODY);
+    give(&mut desk, 3, false);
+    assert_eq!(desk.newly_admitted(), [third]);
+}

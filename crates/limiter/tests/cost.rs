@@ -76,7 +76,7 @@ fn memory_goes_back_to_the_base_when_everybody_has_gone() {
 }
 
 #[test]
-fn a_hundred_thousand_idle_sessions_and_routes_leave_nothing_behind() {
+fn of_a_hundred_thousand_idle_sessions_and_routes_no_more_than_a_few_routes_stay() {
     let mut desk = Desk::new("{}");
     let once = desk.call_on("p/0", "s").0;
     desk.end(once);
@@ -85,7 +85,9 @@ fn a_hundred_thousand_idle_sessions_and_routes_leave_nothing_behind() {
         let (id, _) = desk.call_on(&format!("p/{n}"), &format!("session {n}"));
         desk.end(id);
     }
-    assert!(bytes() - base < 16 * 1024, "{}", bytes() - base);
+    let left = bytes() - base;
+    println!("{left} bytes left");
+    assert!(left < 32 * 1024, "{left} bytes are left");
 }
 
 #[test]
@@ -170,4 +172,40 @@ fn a_call_that_never_waits_makes_no_line() {
         unlimited.end(id);
     });
     assert!(with_room <= free + 4, "{with_room} allocations against {free}");
+}
+
+#[test]
+fn a_call_on_a_route_that_was_used_before_makes_no_scopes() {
+    let mut desk = desk(8);
+    let run = |desk: &mut Desk| {
+        let (id, _) = desk.call("a");
+        desk.end(id);
+    };
+    run(&mut desk);
+    let taken = allocations(|| run(&mut desk));
+    // Taken and given back: the three strings of the call, the session and its place, the call's.
+    assert!(taken <= 14, "{taken} allocations");
+}
+
+#[test]
+fn a_change_of_numbers_costs_the_same_however_many_wait() {
+    let config = |max: u32, timeout: u32| {
+        format!(
+            r#"{{"limits":[{{"provider":"p","model":"m","max":{max}}}],"queueTimeoutMs":{timeout},"maxQueued":200000,"maxWaiting":200000}}"#
+        )
+    };
+    let cost = |waiting: usize| {
+        let mut desk = Desk::new(&config(2, 10));
+        for n in 0..waiting {
+            desk.call(&format!("s{n}"));
+        }
+        desk.admitted.reserve(8);
+        [config(2, 10), config(2, 20), config(1, 20), config(3, 20)]
+            .map(|config| allocations(|| desk.configure(&config)))
+    };
+    let (few, many) = (cost(10), cost(10_000));
+    assert!(
+        many.iter().zip(few).all(|(many, few)| *many <= few + 8),
+        "{few:?} with 10, {many:?} with 10 000"
+    );
 }

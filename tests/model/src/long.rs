@@ -119,6 +119,10 @@ pub fn long<S: Subject>(subject: S, plan: Plan) -> (u64, S) {
         if dice.one_in(plan.upheaval) {
             run.configure(Configured::new(&configuration(plan, &mut dice)));
         }
+        if dice.one_in(plan.upheaval / 10) {
+            let edited = edited(&run.config.json, &mut dice);
+            run.configure(Configured::new(&edited));
+        }
         if dice.one_in(plan.upheaval) {
             run.rebuild(1 + dice.roll(40) as usize);
         }
@@ -186,18 +190,42 @@ fn configuration(plan: Plan, dice: &mut Dice) -> String {
             limit(json!({ "name": format!("group-{name}"), "routes": routes }), dice, 5)
         })
         .collect();
-    let pick = |dice: &mut Dice, from: &[u64]| from[dice.roll(from.len() as u64) as usize];
-    json!({
+    let mut config = json!({
         "limits": limits,
         "groups": groups,
-        "queueTimeoutMs": pick(dice, &[0, 2_000, 20_000]),
-        "maxQueued": pick(dice, &[3, 10, 64]),
-        "maxWaiting": pick(dice, &[30, 300]),
-        "headStart": pick(dice, &[0, 0, 5]),
-        "maxOvertakes": pick(dice, &[0, 2, 64]),
-        "spawnGraceMs": pick(dice, &[300, 3_000]),
         // Traps are no reason to let everybody through here.
         "maxRestarts": u32::MAX,
-    })
-    .to_string()
+    });
+    knobs(&mut config, dice);
+    config.to_string()
+}
+
+fn knobs(config: &mut Value, dice: &mut Dice) {
+    let mut pick = |from: &[u64]| json!(from[dice.roll(from.len() as u64) as usize]);
+    config["queueTimeoutMs"] = pick(&[0, 2_000, 20_000]);
+    config["maxQueued"] = pick(&[3, 10, 64]);
+    config["maxWaiting"] = pick(&[30, 300]);
+    config["headStart"] = pick(&[0, 0, 5]);
+    config["maxOvertakes"] = pick(&[0, 2, 64]);
+    config["spawnGraceMs"] = pick(&[300, 3_000]);
+}
+
+/// What people change most: numbers of rows that stay, the other settings, or nothing. Rarely a number becomes 0, or was.
+fn edited(config: &str, dice: &mut Dice) -> String {
+    let mut config: Value = serde_json::from_str(config).unwrap_or_else(|e| panic!("{e} in {config}"));
+    let what = dice.roll(3);
+    if what < 2 {
+        knobs(&mut config, dice);
+    }
+    if what > 0 {
+        let zeros = dice.one_in(4);
+        for list in ["limits", "groups"] {
+            for row in config[list].as_array_mut().into_iter().flatten() {
+                if (zeros || row["max"] != 0) && dice.one_in(2) {
+                    row["max"] = json!(if zeros && dice.one_in(30) { 0 } else { 1 + dice.roll(5) });
+                }
+            }
+        }
+    }
+    config.to_string()
 }

@@ -21,7 +21,8 @@ pub struct Run<S> {
     pub now: Instant,
     /// The id of the call that comes next.
     pub next: CallId,
-    config: Arc<Configured>,
+    /// The configuration in force.
+    pub config: Arc<Configured>,
     pools: bool,
 }
 

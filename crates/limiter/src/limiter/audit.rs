@@ -73,6 +73,13 @@ impl Limiter {
             let credits = self.spawns.values().filter(inside).count();
             assert_eq!(scope.credits as usize, credits, "credits of {}", scope.key);
         }
+        let greatest =
+            [self.live.keys().next_back(), self.waiters.keys().next_back(), self.spawns.keys().next_back()];
+        assert!(
+            greatest.into_iter().flatten().all(|&id| id <= self.newest),
+            "{greatest:?}, after {}",
+            self.newest
+        );
         let there = self.live.len() + self.waiters.len() + self.spawns.len();
         let seen = self.observed.totals;
         assert_eq!(
@@ -90,7 +97,18 @@ impl Limiter {
             calls.chain(waiters).chain(self.spawns.values().map(|spawn| (None, spawn.route))).collect();
         for (ix, route) in &self.routes {
             let users = there.iter().filter(|(_, route)| *route == ix).count();
-            assert!(users > 0 && route.users as usize == users, "users of {:?}", route.route);
+            assert_eq!(route.users as usize, users, "users of {:?}", route.route);
+            let idle = self.idle.iter().filter(|idle| **idle == ix).count();
+            assert_eq!(
+                idle,
+                usize::from(users == 0),
+                "a route is idle if nobody is on it: {:?}",
+                route.route
+            );
+            assert_eq!(
+                route.spawns.is_some(),
+                self.waiters.values().any(|w| w.kind == Kind::Spawn && w.route == ix)
+            );
             assert_eq!(self.route_index.get(&route.route), Some(&ix));
             let waiting = self.waiters.values().filter(|waiter| waiter.route == ix).count();
             assert_eq!(route.waiting as usize, waiting, "waiters of {:?}", route.route);
@@ -107,9 +125,14 @@ impl Limiter {
             assert!(route.limited.iter().eq(limited), "limits of {:?}", route.route);
         }
         assert_eq!(self.route_index.len(), self.routes.len());
+        assert!(self.idle.len() <= super::registry::IDLE, "too many idle routes");
         for (ix, session) in &self.sessions {
             let users = there.iter().filter(|(session, _)| *session == Some(ix)).count();
             assert!(users > 0 && session.users as usize == users, "users of {:?}", session.name);
+            let routes: BTreeSet<_> = session.lines.iter().map(|&(route, _)| route).collect();
+            let waits = self.waiters.values().filter(|w| w.kind == Kind::Stream && w.session == ix);
+            assert_eq!(routes, waits.map(|w| w.route).collect(), "lines of {:?}", session.name);
+            assert_eq!(routes.len(), session.lines.len(), "one line per route of {:?}", session.name);
             assert!(session.name.as_ref().is_none_or(|name| self.session_index.get(name) == Some(&ix)));
         }
         assert_eq!(
@@ -117,10 +140,26 @@ impl Limiter {
             self.sessions.iter().filter(|(_, session)| session.name.is_some()).count()
         );
         for (ix, scope) in &self.scopes {
-            let users = self.routes.iter().filter(|(_, route)| route.scopes.contains(&ix)).count();
-            assert_eq!(scope.routes as usize, users, "routes of {}", scope.key);
+            let routes = self.routes.iter().filter(|(_, route)| route.scopes.contains(&ix));
+            let (busy, idle): (Vec<_>, Vec<_>) = routes.partition(|(_, route)| route.users > 0);
+            let kept = (scope.routes as usize, scope.idle as usize);
+            assert_eq!(kept, (busy.len(), idle.len()), "busy and idle routes of {}", scope.key);
             let limit = self.config.limits.get(&scope.key);
-            assert!(users > 0 || limit.is_some(), "nobody is in {}", scope.key);
+            assert_eq!(scope.configured, limit.is_some(), "whether {} is configured", scope.key);
+            assert!(kept != (0, 0) || scope.configured, "nobody is in {}", scope.key);
+            if scope.routes == 0 && !scope.configured {
+                assert!(scope.observed.is_empty(), "what {} has seen is forgotten", scope.key);
+            }
+            let numbers = limit.map(|limit| (limit.max, limit.ceiling, limit.count_by)).unwrap_or_default();
+            assert_eq!((scope.own, scope.ceiling, scope.count_by), numbers, "numbers of {}", scope.key);
+            let source = limit.filter(|limit| limit.is_pooled());
+            let source = source.map(|limit| (limit.pool().map(str::to_owned), limit.ceiling.is_some()));
+            assert_eq!(
+                scope.capacity.as_ref().map(|held| held.source.clone()),
+                source,
+                "pool of {}",
+                scope.key
+            );
             assert_eq!(scope.max, limit.and_then(crate::config::Limit::least), "limit of {}", scope.key);
             assert_eq!(self.scope_index.get(&scope.key), Some(&ix));
         }
@@ -134,10 +173,13 @@ impl Limiter {
         let mut lines = BTreeMap::new();
         for waiter in self.waiters.values() {
             let line = match waiter.kind {
-                Kind::Stream => self.sessions[waiter.session].lines[&waiter.route],
+                Kind::Stream => {
+                    let line = self.sessions[waiter.session].line(waiter.route);
+                    line.expect("a call waits, so there is a line")
+                }
                 Kind::Spawn => self.routes[waiter.route].spawns.expect("a spawn waits, so there is a line"),
             };
-            let needs = self.needs(waiter.kind, waiter.session, waiter.route);
+            let needs = self.needs(waiter.kind, waiter.session, waiter.route).collect();
             let (_, _, ranks) = lines.entry(line).or_insert((waiter.kind, needs, BTreeSet::new()));
             ranks.insert(waiter.rank);
         }

@@ -1,9 +1,9 @@
 //! Counting: who holds what, and the credits of spawns. Every change of a count tells the queue in the same step.
 
-use super::{Limiter, LineIx, Live, RouteIx, SessionIx, Spawn};
+use super::{Limiter, Live, RouteIx, SessionIx, Spawn};
 use crate::call::{CallId, Instant, SpawnEnd};
 use crate::queue::Kind;
-use crate::scope::Held;
+use crate::scope::{Held, ScopeIx};
 use crate::stats::Observed;
 
 impl Limiter {
@@ -29,7 +29,7 @@ impl Limiter {
             held.calls += 1;
             held.since = held.since.min(since);
             if held.calls == 1 && scope.max.is_some() {
-                self.queue.touch(ix, &self.scopes);
+                self.queue.touch(scope);
             }
         }
         self.replace_lines(session);
@@ -46,10 +46,10 @@ impl Limiter {
             };
             held.calls -= 1;
             if held.calls == 0 {
-                scope.holders.remove(&holder);
+                scope.remove(holder);
                 scope.give_back();
                 if scope.max.is_some() {
-                    self.queue.touch(ix, &self.scopes);
+                    self.queue.touch(scope);
                 }
             }
         }
@@ -58,10 +58,9 @@ impl Limiter {
 
     /// What a session holds changed, so its waiting calls may need other scopes.
     pub(super) fn replace_lines(&mut self, session: SessionIx) {
-        let lines: Vec<(RouteIx, LineIx)> =
-            self.sessions[session].lines.iter().map(|(&route, &line)| (route, line)).collect();
-        for (route, line) in lines {
-            let needs = self.needs(Kind::Stream, session, route);
+        for at in 0..self.sessions[session].lines.len() {
+            let (route, line) = self.sessions[session].lines[at];
+            let needs: Vec<ScopeIx> = self.needs(Kind::Stream, session, route).collect();
             self.queue.place(line, &needs, &mut self.scopes);
         }
     }
@@ -80,7 +79,7 @@ impl Limiter {
             debug_assert!(change > 0 || scope.credits > 0, "{} has no credit to end", scope.key);
             scope.credits = scope.credits.saturating_add_signed(change);
             if scope.max.is_some() {
-                self.queue.touch(ix, &self.scopes);
+                self.queue.touch(scope);
             }
         }
     }
@@ -105,7 +104,7 @@ impl Limiter {
         for at in 0..self.routes[route].scopes.len() {
             let ix = self.routes[route].scopes[at];
             self.scopes[ix].give_back();
-            self.queue.touch(ix, &self.scopes);
+            self.queue.touch(&self.scopes[ix]);
         }
     }
 

@@ -59,7 +59,7 @@ impl Limiter {
                 }
             }
             self.end_leases();
-            self.queue.touch(ix, &self.scopes);
+            self.queue.touch(&self.scopes[ix]);
         }
         self.serve();
     }
@@ -69,7 +69,7 @@ impl Limiter {
             self.leases.remove(&(until, scope));
             let held = self.scopes[scope].capacity.take();
             self.scopes[scope].capacity = held.map(|held| Capacity::none(held.source));
-            self.queue.touch(scope, &self.scopes);
+            self.queue.touch(&self.scopes[scope]);
         }
     }
 

@@ -1,19 +1,26 @@
 //! Routes, sessions and scopes exist while somebody refers to them.
+//!
+//! A call of a session that has no other would make its route and the scopes around it, and unmake them when it ends. So a few
+//! routes that nobody is on stay, with their scopes, for whoever comes next. Nothing can be seen of them: an idle route is what
+//! a new one would be, and of a scope that is neither configured nor busy, what it has seen is forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::{Limiter, RouteIx, RouteState, Session, SessionIx};
 use crate::call::{Instant, Route};
-use crate::config::Limit;
+use crate::config::{Config, Limit};
 use crate::scope::{Capacity, CountBy, Scope, ScopeIx, ScopeKey};
+
+/// How many routes are kept that nobody is on.
+pub(super) const IDLE: usize = 16;
 
 impl Limiter {
     pub(super) fn session(&mut self, name: Option<String>) -> SessionIx {
-        let name: Option<Arc<str>> = name.map(Into::into);
-        let known = name.as_ref().and_then(|name| self.session_index.get(name).copied());
+        let known = name.as_ref().and_then(|name| self.session_index.get(name.as_str()).copied());
         let ix = known.unwrap_or_else(|| {
-            let ix = self.sessions.insert(Session { name: name.clone(), lines: BTreeMap::new(), users: 0 });
+            let name: Option<Arc<str>> = name.map(Into::into);
+            let ix = self.sessions.insert(Session { name: name.clone(), lines: Vec::new(), users: 0 });
             if let Some(name) = name {
                 self.session_index.insert(name, ix);
             }
@@ -35,20 +42,28 @@ impl Limiter {
                 users: 0,
             });
             self.route_index.insert(route, ix);
+            self.idle.push(ix);
             ix
         });
+        if self.routes[ix].users == 0 {
+            self.idle.retain(|&idle| idle != ix);
+            for &scope in &self.routes[ix].scopes {
+                self.scopes[scope].idle -= 1;
+                self.scopes[scope].routes += 1;
+            }
+        }
         self.routes[ix].users += 1;
         ix
     }
 
-    /// The scopes that contain a route, in the order of scopes, and those of them that have a limit.
+    /// The scopes that contain an idle route, in the order of scopes, and those of them that have a limit.
     pub(super) fn scopes_of(&mut self, route: &Route) -> (Vec<ScopeIx>, Vec<ScopeIx>) {
         let mut keys = vec![ScopeKey::Route(route.clone())];
         keys.extend(self.config.groups_of(route).into_iter().map(ScopeKey::Group));
         keys.extend([ScopeKey::Provider(route.provider.clone()), ScopeKey::Everything]);
         let scopes: Vec<ScopeIx> = keys.iter().map(|key| self.scope(key)).collect();
         for &scope in &scopes {
-            self.scopes[scope].routes += 1;
+            self.scopes[scope].idle += 1;
         }
         let limited = scopes.iter().copied().filter(|&scope| self.scopes[scope].max.is_some()).collect();
         (scopes, limited)
@@ -86,20 +101,29 @@ impl Limiter {
     pub(super) fn release_route(&mut self, ix: RouteIx) {
         self.routes[ix].users -= 1;
         if self.routes[ix].users == 0 {
-            // Its last line may have left nodes behind that still name the scopes.
-            self.queue.flush(&mut self.scopes);
-            let state = self.routes.remove(ix);
-            self.route_index.remove(&state.route);
-            self.release_scopes(&state.scopes);
+            for &scope in &self.routes[ix].scopes {
+                let scope = &mut self.scopes[scope];
+                scope.routes -= 1;
+                scope.idle += 1;
+                if scope.routes == 0 && !scope.configured {
+                    scope.observed.forget();
+                }
+            }
+            self.idle.push(ix);
+            if self.idle.len() > IDLE {
+                self.forget_route(0);
+            }
         }
     }
 
-    /// An idle scope goes, unless it is configured: then what it has seen is kept.
-    pub(super) fn release_scopes(&mut self, scopes: &[ScopeIx]) {
-        for &ix in scopes {
+    /// An idle route goes, and with it the scopes that contain nothing else, unless they are configured.
+    fn forget_route(&mut self, at: usize) {
+        let state = self.routes.remove(self.idle.remove(at));
+        self.route_index.remove(&state.route);
+        for ix in state.scopes {
             let scope = &mut self.scopes[ix];
-            scope.routes -= 1;
-            if scope.routes == 0 && !self.config.limits.contains_key(&scope.key) {
+            scope.idle -= 1;
+            if scope.routes + scope.idle == 0 && !scope.configured {
                 debug_assert!(scope.holders.is_empty() && scope.credits == 0 && scope.nodes.is_empty());
                 self.scope_index.remove(&scope.key);
                 self.scopes.remove(ix);
@@ -107,8 +131,37 @@ impl Limiter {
         }
     }
 
+    fn forget_idle_routes(&mut self) {
+        while !self.idle.is_empty() {
+            self.forget_route(self.idle.len() - 1);
+        }
+    }
+
+    /// Everybody is counted again, unless it would come to the same: where the same scopes are limited as before and none is
+    /// paused or not any more, nobody needs other scopes than before, and it is enough to look again at whoever needs those
+    /// whose numbers changed.
+    pub(super) fn put_in_force(&mut self, config: Config) {
+        let counts_alike = config.counts_like(&self.config);
+        let overtakes_alike = config.max_overtakes == self.config.max_overtakes;
+        self.queue.max_overtakes = config.max_overtakes;
+        self.config = config;
+        if !counts_alike {
+            self.recount();
+            self.find_pooled();
+            return;
+        }
+        for (_, scope) in &mut self.scopes {
+            let Some(limit) = self.config.limits.get(&scope.key) else { continue };
+            if !overtakes_alike || limit.max != scope.own || limit.ceiling != scope.ceiling {
+                apply(Some(limit), scope);
+                self.queue.touch(scope);
+            }
+        }
+    }
+
     /// Counts everybody again, in the scopes that contain their route now.
-    pub(super) fn recount(&mut self) {
+    fn recount(&mut self) {
+        self.forget_idle_routes();
         self.queue.clear();
         let mut held_since: BTreeMap<(ScopeIx, u64), Instant> = BTreeMap::new();
         for (ix, scope) in &mut self.scopes {
@@ -122,13 +175,17 @@ impl Limiter {
         for ix in routes {
             let route = self.routes[ix].route.clone();
             let (scopes, limited) = self.scopes_of(&route);
+            for &scope in &scopes {
+                self.scopes[scope].idle -= 1;
+                self.scopes[scope].routes += 1;
+            }
             let state = &mut self.routes[ix];
             (state.scopes, state.limited, state.spawns) = (scopes, limited, None);
         }
         let idle: Vec<ScopeIx> = self
             .scopes
             .iter()
-            .filter(|(_, scope)| scope.routes == 0 && !self.config.limits.contains_key(&scope.key))
+            .filter(|(_, scope)| scope.routes == 0 && !scope.configured)
             .map(|(ix, _)| ix)
             .collect();
         for ix in idle {
@@ -171,7 +228,8 @@ impl Limiter {
 
     /// Gives memory back when everybody has gone.
     pub(super) fn shrink(&mut self) {
-        if self.routes.is_empty() && self.routes.capacity() + self.sessions.capacity() > 1_024 {
+        if self.routes.len() == self.idle.len() && self.routes.capacity() + self.sessions.capacity() > 1_024 {
+            self.forget_idle_routes();
             self.routes.shrink_to_fit();
             self.sessions.shrink_to_fit();
             self.scopes.shrink_to_fit();
@@ -183,6 +241,7 @@ impl Limiter {
 
 /// Puts a limit, or none, on a scope.
 fn apply(limit: Option<&Limit>, scope: &mut Scope) {
+    scope.configured = limit.is_some();
     scope.max = limit.and_then(Limit::least);
     scope.own = limit.and_then(|limit| limit.max);
     scope.ceiling = limit.and_then(|limit| limit.ceiling);

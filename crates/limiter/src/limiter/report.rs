@@ -43,9 +43,8 @@ impl Why {
 impl Limiter {
     /// The first scope that has no room for a waiter.
     fn blocker(&self, waiter: &Waiter) -> Option<(&Scope, Why)> {
-        let needs = self.needs(waiter.kind, waiter.session, waiter.route);
-        let scope = needs
-            .into_iter()
+        let scope = self
+            .needs(waiter.kind, waiter.session, waiter.route)
             .map(|ix| &self.scopes[ix])
             .find(|scope| !scope.has_room(waiter.kind, waiter.rank, self.config.max_overtakes))?;
         let (occupancy, limit) = (scope.occupancy(), scope.limit().unwrap_or(u32::MAX));
@@ -163,8 +162,9 @@ impl Limiter {
     fn nested_in(&self, waiter: &Waiter) -> Option<SessionIx> {
         /// Deeper nesting is not looked into; a host that names a cycle must not hang us.
         const DEPTH: usize = 64;
+        let within = waiter.within?;
         let (scope, _) = self.blocker(waiter)?;
-        std::iter::successors(waiter.within, |outer| self.live.get(outer)?.within)
+        std::iter::successors(Some(within), |outer| self.live.get(outer)?.within)
             .take(DEPTH)
             .filter_map(|outer| self.live.get(&outer).map(|live| (outer, live.session)))
             .find(|&(outer, session)| scope.holders.contains_key(&scope.holder(session, outer)))
@@ -190,7 +190,9 @@ impl Limiter {
             Why::Kept => format!("{occupancy} of {limit} in use, the last seat is kept for an older waiter"),
             Why::Full => {
                 let mut text = format!("{occupancy} of {limit} in use");
-                if let Some((&holder, held)) = scope.holders.iter().min_by_key(|(_, held)| held.since) {
+                if let Some((&holder, held)) =
+                    scope.holders.iter().min_by_key(|&(&holder, held)| (held.since, holder))
+                {
                     let session = match scope.count_by {
                         CountBy::Session => Some(holder as SessionIx),
                         CountBy::Stream => self.live.get(&holder).map(|live| live.session),
@@ -338,7 +340,9 @@ impl Limiter {
         let limited = |key: &&ScopeKey| self.config.limits.contains_key(*key);
         let keys: Vec<&ScopeKey> = match among {
             None => {
-                let unlimited = self.scope_index.keys().filter(|key| !limited(key));
+                // Those of idle routes only are as good as gone.
+                let busy = self.scope_index.iter().filter(|(_, ix)| self.scopes[**ix].routes > 0);
+                let unlimited = busy.map(|(key, _)| key).filter(|key| !limited(key));
                 self.config.limits.keys().chain(unlimited).collect()
             }
             Some(routes) => {

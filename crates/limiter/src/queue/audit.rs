@@ -14,9 +14,14 @@ impl Queue {
     /// Panics where something differs from what it is defined to be for these lines.
     pub fn audit(&self, scopes: &Slab<Scope>, expected: &BTreeMap<LineIx, Expected>) {
         assert!(self.dirty.is_empty(), "something was not looked at");
-        let lines =
-            self.lines.iter().map(|(ix, line)| (ix, (line.kind, self.path(line.node), line.waiters.clone())));
+        let lines = self
+            .lines
+            .iter()
+            .map(|(ix, line)| (ix, (line.kind, self.path(line.node), line.waiters.iter().collect())));
         assert_eq!(&lines.collect::<BTreeMap<_, _>>(), expected, "lines");
+        for (_, line) in &self.lines {
+            assert!(line.waiters.iter().is_sorted(), "the first of a line is its oldest");
+        }
 
         for (ix, node) in &self.nodes {
             let path = self.path(ix);
@@ -33,7 +38,7 @@ impl Queue {
                 let k = kind as usize;
                 let lines = self.lines.iter().filter(|(_, line)| line.node == ix && line.kind == kind);
                 let heads: BTreeMap<Rank, LineIx> =
-                    lines.filter_map(|(ix, line)| Some((*line.waiters.first()?, ix))).collect();
+                    lines.filter_map(|(ix, line)| Some((line.waiters.first?, ix))).collect();
                 assert_eq!(node.heads[k], heads, "heads at {path:?}");
                 let offers = children.iter().filter_map(|&(_, at)| Some((self.nodes[at].offered[k]?, at)));
                 assert_eq!(node.offers[k], offers.collect(), "offers to {path:?}");
