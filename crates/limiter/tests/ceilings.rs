@@ -359,3 +359,44 @@ fn another_number_for_a_ceiling_leaves_the_seats_where_they_are() {
     give(&mut desk, 3, false);
     assert_eq!(desk.newly_admitted(), [third]);
 }
+
+#[test]
+fn seats_go_where_the_source_is_another_though_the_numbers_are_the_same() {
+    let row = |pool: &str, ceiling: &str| {
+        format!(r#"{{"limits":[{{"provider":"p","model":"m","max":3{pool}}}],"ceilings":[{ceiling}]}}"#)
+    };
+    let ceiling = r#"{"provider":"p","model":"m","max":3}"#;
+    let pooled = row(r#","pool":"x""#, "");
+    for (other, seats) in [
+        (row(r#","pool":"y""#, ""), Some(0)),
+        (row("", ""), None),
+        (row("", ceiling), Some(0)),
+        (row(r#","pool":"x""#, ceiling), Some(0)),
+    ] {
+        let mut desk = Desk::new(&pooled);
+        give(&mut desk, 2, false);
+        desk.configure(&pooled);
+        assert_eq!(held(&desk), Some(2), "the same again");
+        desk.configure(&other);
+        assert_eq!(held(&desk), seats, "{other}");
+        give(&mut desk, 2, false);
+        desk.configure(&pooled);
+        assert_eq!(held(&desk), Some(0), "{other}, and back");
+    }
+}
+
+#[test]
+fn a_row_that_limits_nothing_yet_gives_way_to_one_that_does() {
+    let ceiling = |own: i64| under_three(own);
+    let mut desk = Desk::new(&ceiling(-1));
+    give(&mut desk, 3, false);
+    let ids = ["a", "b", "c"].map(|session| desk.call(session).0);
+    for (own, max) in [(2, 2), (-1, -1), (3, 3)] {
+        desk.configure(&ceiling(own));
+        assert_eq!((desk.scope("p/m").max, desk.scope("p/m").occupancy), (max, 3));
+        assert_eq!(desk.limiter.demand()[0].max, if own < 0 { 3 } else { own as u32 });
+    }
+    for id in ids {
+        desk.end(id);
+    }
+}

@@ -210,7 +210,7 @@ fn knobs(config: &mut Value, dice: &mut Dice) {
     config["spawnGraceMs"] = pick(&[300, 3_000]);
 }
 
-/// What people change most: numbers of rows that stay, the other settings, or nothing. Rarely a number becomes 0, or was.
+/// What people change most: numbers of rows that stay, the other settings, or both.
 fn edited(config: &str, dice: &mut Dice) -> String {
     let mut config: Value = serde_json::from_str(config).unwrap_or_else(|e| panic!("{e} in {config}"));
     let what = dice.roll(3);
@@ -218,11 +218,24 @@ fn edited(config: &str, dice: &mut Dice) -> String {
         knobs(&mut config, dice);
     }
     if what > 0 {
-        let zeros = dice.one_in(4);
+        // Seldom what a row is changes too, and then of one kind only.
+        let other = dice.roll(12);
         for list in ["limits", "groups"] {
             for row in config[list].as_array_mut().into_iter().flatten() {
-                if (zeros || row["max"] != 0) && dice.one_in(2) {
-                    row["max"] = json!(if zeros && dice.one_in(30) { 0 } else { 1 + dice.roll(5) });
+                match other {
+                    0 if dice.one_in(9) => row["max"] = json!(0),
+                    1 if dice.one_in(9) => row["max"] = json!(-1),
+                    2 if dice.one_in(9) => {
+                        row["countBy"] = json!(if row["countBy"] == "stream" { "session" } else { "stream" });
+                    }
+                    3 => {
+                        let routes = row.get_mut("routes").and_then(Value::as_array_mut);
+                        routes.filter(|routes| routes.len() > 1).and_then(Vec::pop);
+                    }
+                    _ if row["max"].as_i64() > Some(0) && dice.one_in(2) => {
+                        row["max"] = json!(1 + dice.roll(5))
+                    }
+                    _ => {}
                 }
             }
         }
