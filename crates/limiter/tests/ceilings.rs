@@ -386,6 +386,19 @@ fn seats_go_where_the_source_is_another_though_the_numbers_are_the_same() {
 }
 
 #[test]
+fn a_ceiling_that_comes_or_goes_is_asked_for_or_not_though_the_number_is_the_same() {
+    let own = r#"{"limits":[{"provider":"p","model":"m","max":3}]}"#;
+    let mut desk = Desk::new(own);
+    for _ in 0..2 {
+        assert_eq!((held(&desk), changed(&mut desk)), (None, vec![]));
+        desk.configure(&under_three(3));
+        assert_eq!((held(&desk), changed(&mut desk)), (Some(0), said(0, 0, 0)));
+        give(&mut desk, 2, false);
+        desk.configure(own);
+    }
+}
+
+#[test]
 fn a_row_that_limits_nothing_yet_gives_way_to_one_that_does() {
     let ceiling = |own: i64| under_three(own);
     let mut desk = Desk::new(&ceiling(-1));
