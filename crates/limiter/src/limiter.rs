@@ -7,7 +7,7 @@ mod pools;
 mod registry;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use slab::Slab;
@@ -127,7 +127,8 @@ pub struct Limiter {
     /// The routes that nobody is on, longest idle first; few.
     idle: Vec<RouteIx>,
     sessions: Slab<Session>,
-    session_index: BTreeMap<Arc<str>, SessionIx>,
+    /// A table, because names have long beginnings in common and a component compares them byte by byte.
+    session_index: HashMap<Arc<str>, SessionIx>,
     scopes: Slab<Scope>,
     scope_index: BTreeMap<ScopeKey, ScopeIx>,
 

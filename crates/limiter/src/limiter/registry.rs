@@ -232,6 +232,7 @@ impl Limiter {
             self.forget_idle_routes();
             self.routes.shrink_to_fit();
             self.sessions.shrink_to_fit();
+            self.session_index.shrink_to_fit();
             self.scopes.shrink_to_fit();
             self.queue.shrink();
             self.settled.shrink_to_fit();

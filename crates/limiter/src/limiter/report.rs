@@ -243,7 +243,7 @@ fn seconds(ms: u64) -> String {
 
 /// Stats.
 impl Limiter {
-    /// The sessions that run, wait or have calls that are remembered, by name; in order.
+    /// The sessions that run, wait or have calls that are remembered, by name; in no order.
     pub fn sessions(&self) -> impl Iterator<Item = &str> {
         self.session_index.keys().map(AsRef::as_ref)
     }
