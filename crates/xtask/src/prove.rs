@@ -86,7 +86,7 @@ fn mutants(root: &Path, options: &[&str]) -> anyhow::Result<()> {
     let mut mutants = Command::new(program);
     mutants.current_dir(root).env("TMPDIR", home.join("tmp"));
     // Settings and what is left out, with the reasons, are in .cargo/mutants.toml.
-    mutants.args(["mutants", "--package", "limiter", "--jobs", "1", "--no-shuffle"]).args(options);
+    mutants.args(["mutants", "--package", "limiter", "--no-shuffle"]).args(options);
     if !mutants.status().context("cargo-mutants")?.success() {
         bail!("some changes went unnoticed; they are listed in target/mutants/mutants.out/missed.txt");
     }
