@@ -230,10 +230,10 @@ fn edited(config: &str, dice: &mut Dice) -> String {
                     }
                     3 => {
                         let routes = row.get_mut("routes").and_then(Value::as_array_mut);
-                        routes.filter(|routes| routes.len() > 1).and_then(Vec::pop);
+                        _ = routes.filter(|routes| routes.len() > 1).and_then(Vec::pop);
                     }
                     _ if row["max"].as_i64() > Some(0) && dice.one_in(2) => {
-                        row["max"] = json!(1 + dice.roll(5))
+                        row["max"] = json!(1 + dice.roll(5));
                     }
                     _ => {}
                 }
