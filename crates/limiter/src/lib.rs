@@ -23,7 +23,8 @@
 //! O(log n) in waiters per decision, independent of how many rows, routes and blocked waiters there are. Ending and
 //! serving stop after 2 000 decisions per operation; [`Limiter::tick`] then answers "now", so that a host that bounds a
 //! step in time is never cut short. A reconfiguration recounts everything and is linear, unless it only changes numbers: then
-//! it is linear in rows. A refusal that names who holds a seat longest looks at all holders of that scope.
+//! it is linear in rows. A refusal that names who holds a seat longest looks at all holders of that scope, if one came or went
+//! since the last.
 #![forbid(unsafe_code)]
 
 mod call;

@@ -1,5 +1,6 @@
 //! What a limit counts. Limit, occupancy and credits live in one type so that they cannot drift apart.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -184,6 +185,9 @@ pub(crate) struct Scope {
     pub capacity: Option<Capacity>,
     /// By session index or call id, as `count_by` says.
     pub holders: Holders,
+    /// Who of them has held longest, if somebody has asked since one came or went: whoever is refused is told, and thousands may
+    /// be refused at once.
+    pub longest: Cell<Option<u64>>,
     /// Spawns that were let through and whose child has not called yet.
     pub credits: u32,
     /// Busy routes that lie in this scope.
@@ -209,6 +213,7 @@ impl Scope {
             count_by: CountBy::Session,
             capacity: None,
             holders: Holders::default(),
+            longest: Cell::new(None),
             credits: 0,
             routes: 0,
             idle: 0,
@@ -231,10 +236,22 @@ impl Scope {
         /// Room for so many stays when all have gone.
         const KEPT: usize = 16;
         self.holders.remove(&holder);
+        self.longest.set(None);
         let (len, room) = (self.holders.len(), self.holders.capacity());
         if room > KEPT && len < room / 8 {
             self.holders.shrink_to(2 * len);
         }
+    }
+
+    /// Who has held a seat longest, and since when.
+    pub fn longest(&self) -> Option<(u64, Instant)> {
+        let longest = self.longest.get().or_else(|| self.longest_anew());
+        self.longest.set(longest);
+        longest.and_then(|holder| Some((holder, self.holders.get(&holder)?.since)))
+    }
+
+    fn longest_anew(&self) -> Option<u64> {
+        self.holders.iter().map(|(&holder, held)| (held.since, holder)).min().map(|(_, holder)| holder)
     }
 
     pub fn occupancy(&self) -> u32 {

@@ -209,3 +209,26 @@ fn a_change_of_numbers_costs_the_same_however_many_wait() {
         "{few:?} with 10, {many:?} with 10 000"
     );
 }
+
+#[test]
+fn thousands_whose_time_is_up_cost_no_more_where_thousands_hold_seats() {
+    let time = |seats: usize| {
+        let json = format!(
+            r#"{{"limits":[{{"provider":"p","model":"m","max":{seats}}}],"queueTimeoutMs":10,"maxQueued":200000,"maxWaiting":200000}}"#
+        );
+        let mut fastest = Duration::MAX;
+        for _ in 0..5 {
+            let mut desk = Desk::new(&json);
+            for n in 0..seats + 2_000 {
+                desk.call(&format!("s{n}"));
+            }
+            let begun = Instant::now();
+            desk.pass(10);
+            fastest = fastest.min(begun.elapsed());
+            assert_eq!(desk.refused.len(), 2_000);
+        }
+        fastest
+    };
+    let (few, many) = (time(10), time(10_000));
+    assert!(many < 4 * few, "{few:?} where 10 hold seats, {many:?} where 10 000 do");
+}

@@ -37,6 +37,8 @@ use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, 
 /// A configuration may burn what a call may once more for each so many bytes: 1 500 rows, for which a usual machine needs an
 /// eighth of that.
 const CONFIGURE_BYTES: u64 = 64 << 10;
+/// And half as much for each so many calls, which may all have to be counted again: a usual machine needs a fortieth of that.
+const CONFIGURE_CALLS: usize = 500;
 
 /// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
 const ENTRIES_PER_HANDLE: usize = 3;
@@ -194,13 +196,16 @@ impl Instance {
         }
     }
 
+    /// While it knows of so many calls.
     pub(crate) fn configure(
         &mut self,
         json: &str,
         mode: Mode,
+        calls: usize,
         now: Instant,
     ) -> Result<Result<Vec<Problem>, Vec<Problem>>, Fault> {
         self.begin_for(self.call_ms.saturating_mul((json.len() as u64).div_ceil(CONFIGURE_BYTES).max(1)));
+        self.grant(calls.div_ceil(CONFIGURE_CALLS) as u64);
         let mut answer = self.enter(|me| me.lifecycle.call_configure(&mut me.store, json, mode, now))?;
         let (Ok(problems) | Err(problems)) = &mut answer;
         bound::problems(problems);

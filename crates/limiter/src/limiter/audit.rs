@@ -145,6 +145,13 @@ impl Limiter {
             let kept = (scope.routes as usize, scope.idle as usize);
             assert_eq!(kept, (busy.len(), idle.len()), "busy and idle routes of {}", scope.key);
             let limit = self.config.limits.get(&scope.key);
+            let longest = scope.holders.iter().min_by_key(|&(&holder, held)| (held.since, holder));
+            let told = scope.longest.get();
+            assert!(
+                told.is_none() || told == longest.map(|(&holder, _)| holder),
+                "who holds {} longest",
+                scope.key
+            );
             assert_eq!(scope.configured, limit.is_some(), "whether {} is configured", scope.key);
             assert!(kept != (0, 0) || scope.configured, "nobody is in {}", scope.key);
             if scope.routes == 0 && !scope.configured {

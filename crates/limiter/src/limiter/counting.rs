@@ -28,6 +28,7 @@ impl Limiter {
             let held = scope.holders.entry(holder).or_insert(Held { calls: 0, since });
             held.calls += 1;
             held.since = held.since.min(since);
+            scope.longest.set(None);
             if held.calls == 1 && scope.max.is_some() {
                 self.queue.touch(scope);
             }

@@ -190,15 +190,13 @@ impl Limiter {
             Why::Kept => format!("{occupancy} of {limit} in use, the last seat is kept for an older waiter"),
             Why::Full => {
                 let mut text = format!("{occupancy} of {limit} in use");
-                if let Some((&holder, held)) =
-                    scope.holders.iter().min_by_key(|&(&holder, held)| (held.since, holder))
-                {
+                if let Some((holder, since)) = scope.longest() {
                     let session = match scope.count_by {
                         CountBy::Session => Some(holder as SessionIx),
                         CountBy::Stream => self.live.get(&holder).map(|live| live.session),
                     };
                     let who = session.map_or_else(|| "a call".into(), |session| self.name(session));
-                    let since = seconds(self.now.saturating_sub(held.since));
+                    let since = seconds(self.now.saturating_sub(since));
                     let _ = write!(text, ", longest by {who} for {since}");
                 }
                 if scope.is_ceiling_least() {

@@ -11,10 +11,6 @@ use crate::plugin::{ATTEMPTS, Plugin, Work};
 use crate::share::endow;
 use crate::{ConfigureError, Fault, Instant, Limits, Mode, Problem, StartError};
 
-/// With more calls than this a configuration is applied by building a new instance, which is told of them in portions. So
-/// many, each with a route and a row of its own, take less than twenty milliseconds.
-const RECONFIGURE_IN_PLACE: usize = 1_000;
-
 impl Plugin {
     /// Replaces the whole configuration, for those who wait too. Answers with the problems of [`Mode::Lenient`].
     ///
@@ -47,10 +43,8 @@ impl Plugin {
         check_size(json, &self.limits).map_err(|problems| ConfigureError::Refused { problems })?;
         let config = Config::new(json, mode);
         let facts = match self.work {
-            Work::Running { .. } if self.table.len() <= RECONFIGURE_IN_PLACE => {
-                self.configure_in_place(&config, now)?
-            }
-            _ => self.configure_by_rebuild(&config, now)?,
+            Work::Running { .. } => self.configure_in_place(&config, now)?,
+            Work::Failed { .. } => self.configure_by_rebuild(&config, now)?,
         };
         self.config = config;
         self.learn(facts);
@@ -67,12 +61,13 @@ impl Plugin {
             let Work::Running { instance, .. } = &mut self.work else {
                 return Err(ConfigureError::Fault(self.last_fault()));
             };
-            let configured = Facts::of(instance, &self.role, config, now).and_then(|answer| {
-                if let Ok(facts) = &answer {
-                    endow(instance, &facts.needs, self.share.as_ref(), now)?;
-                }
-                Ok(answer)
-            });
+            let configured =
+                Facts::of(instance, &self.role, config, self.table.len(), now).and_then(|answer| {
+                    if let Ok(facts) = &answer {
+                        endow(instance, &facts.needs, self.share.as_ref(), now)?;
+                    }
+                    Ok(answer)
+                });
             match configured {
                 Ok(Ok(facts)) => {
                     self.out.collect(instance.state(), &mut self.table, now);

@@ -49,7 +49,7 @@ impl Fresh {
         now: Instant,
     ) -> Result<Self, StartError> {
         let mut instance = Box::new(Instance::new(runtime, component, limits).map_err(Fault::from)?);
-        match Facts::of(&mut instance, role, config, now)? {
+        match Facts::of(&mut instance, role, config, 0, now)? {
             Ok(facts) => Ok(Self { instance, facts }),
             Err(problems) => Err(StartError::Config { problems }),
         }
@@ -57,14 +57,15 @@ impl Fresh {
 }
 
 impl Facts {
-    /// Configures an instance and asks what follows from it. The inner error is its refusal.
+    /// Configures an instance that knows of so many calls, and asks what follows from it. The inner error is its refusal.
     pub(super) fn of(
         instance: &mut Instance,
         role: &Role,
         config: &Config,
+        calls: usize,
         now: Instant,
     ) -> Result<Result<Self, Vec<Problem>>, Fault> {
-        let problems = match instance.configure(&config.json, config.mode, now)? {
+        let problems = match instance.configure(&config.json, config.mode, calls, now)? {
             Ok(problems) => problems,
             Err(problems) => return Ok(Err(problems)),
         };
