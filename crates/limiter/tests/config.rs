@@ -380,6 +380,31 @@ fn no_key_has_a_meaning_that_is_not_written_here() {
 }
 
 #[test]
+fn what_was_found_is_told_in_a_word_or_two() {
+    for (found, told) in [
+        ("[]", "an empty list"),
+        ("[ \n]", "an empty list"),
+        ("[1]", "a list"),
+        ("[[]]", "a list"),
+        ("{}", "an object"),
+        ("\"x\"", "\"x\""),
+        ("null", "null"),
+    ] {
+        let problems = strict(&format!(r#"{{"maxQueued":{found}}}"#)).expect_err(found);
+        let [(_, message)] = &problems[..] else { panic!("{problems:?}") };
+        assert!(message.ends_with(&format!(", found {told}")), "{message}");
+    }
+}
+
+#[test]
+fn the_tools_that_spawn_are_those_that_are_named_and_a_list_that_is_wrong_names_none() {
+    let tools = |json: &str| parse(json, Mode::Lenient).expect("an object").0.spawn_tools;
+    assert_eq!(tools(r#"{"spawnTools":["mine"," other "]}"#), ["mine", "other"]);
+    assert_eq!(tools(r#"{"spawnTools":[]}"#), [""; 0]);
+    assert_eq!(tools(r#"{"spawnTools":["mine",1]}"#), ["subagent", "subagent_fork"]);
+}
+
+#[test]
 fn no_depth_is_too_deep_to_be_named() {
     let deep = format!("{}{}", "[".repeat(40_000), "]".repeat(40_000));
     assert_eq!(paths(&format!(r#"{{"limits":{deep}}}"#)), ["limits[0]"]);
