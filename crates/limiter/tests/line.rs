@@ -638,6 +638,23 @@ fn restore_serves_before_it_ends_due_waits() {
 }
 
 #[test]
+fn a_restore_answers_for_its_own_portion_and_tells_of_earlier_ones_in_the_ordinary_way() {
+    let mut desk = Desk::new(r#"{"limits":[{"provider":"p","model":"m","max":0}],"queueTimeoutMs":10}"#);
+    let mut restore = |id, since, now| {
+        let call = AnyCall::Stream(StreamCall { session: Some(format!("s{id}")), ..stream("p/m") });
+        let waiting = WaitingCall { id, call, since, seniority: id };
+        let answers = desk.limiter.restore(vec![], vec![waiting], now);
+        let [(answered, verdict)] = &answers[..] else { panic!("{answers:?}") };
+        assert_eq!(*answered, id);
+        let told: Vec<_> = desk.limiter.settled().map(|(id, result)| (id, result.is_ok())).collect();
+        (waits(verdict), told)
+    };
+    assert_eq!(restore(1, 1_000, 1_005), (true, vec![]));
+    assert_eq!(restore(2, 1_006, 1_012), (true, vec![(1, false)]), "the time of the first is up");
+    assert_eq!(restore(3, 1_001, 1_013), (false, vec![]), "whose time was up before is answered, not told");
+}
+
+#[test]
 fn restored_spawns_keep_their_credit_and_their_place() {
     let mut desk = desk(1);
     let spawn = SpawnCall { tool: "subagent".into(), session: None, route: Some(stream("p/m").route) };

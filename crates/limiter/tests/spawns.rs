@@ -210,3 +210,11 @@ fn a_restored_spawn_whose_tool_call_failed_has_its_place_but_no_credit() {
     desk.end(running);
     assert_eq!(desk.newly_admitted(), [child]);
 }
+
+#[test]
+fn the_tools_to_be_brought_are_those_of_the_configuration_in_force() {
+    let mut desk = Desk::new("{}");
+    assert_eq!(desk.limiter.tools(), ["subagent", "subagent_fork"]);
+    desk.configure(r#"{"spawnTools":["mine"]}"#);
+    assert_eq!(desk.limiter.tools(), ["mine"]);
+}
