@@ -84,14 +84,14 @@ async function crowded(count: number): Promise<Record<'come' | 'drain' | 'leave'
 
 const [few, crowd] = [await crowded(FEW), await crowded(MANY)];
 console.log(JSON.stringify([
-  ['a call, to one through a pass-through generator', calls.ours / calls.generator, 7.5],
+  ['a call, to one through a pass-through generator', calls.ours / calls.generator, 4.5],
   ['a call with 10 000 rows, to one with 1', calls.many / calls.ours, 1.5],
-  ['a chunk, to one through yield*', chunks.ours / chunks.generator, 1.4],
-  ['a tool call that is no spawn, to one with a listener that passes it on', tools.ours / tools.listener, 2.3],
-  ['one that comes to wait, to a call', crowd.come, 3],
-  ['one that waits and is let in, to a call', crowd.drain, 3],
-  ['one that waits and leaves, to a call', crowd.leave, 3],
-  ['one whose time is up, to a call', crowd.expire, 1.7],
+  ['a chunk, to one through yield*', chunks.ours / chunks.generator, 1.15],
+  ['a tool call that is no spawn, to one with a listener that passes it on', tools.ours / tools.listener, 1.4],
+  ['one that comes to wait, to a call', crowd.come, 2.2],
+  ['one that waits and is let in, to a call', crowd.drain, 2.6],
+  ['one that waits and leaves, to a call', crowd.leave, 2.6],
+  ['one whose time is up, to a call', crowd.expire, 1.6],
   ...Object.entries(few).map(([what, cost]) => [`${what}: each of ${MANY} to each of ${FEW}`, crowd[what as keyof typeof crowd] / cost, 3]),
 ]));
 process.exit();
