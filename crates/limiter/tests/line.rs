@@ -619,6 +619,26 @@ fn restore_keeps_ids_places_and_waits() {
 }
 
 #[test]
+fn an_id_is_in_use_while_its_call_runs_waits_or_is_remembered_and_one_that_is_not_may_be_restored() {
+    let mut desk = desk(1);
+    let (runs, _) = desk.call("a");
+    let (waits, _) = desk.call("b");
+    let call = || StreamCall { session: Some("c".into()), ..stream("p/m") };
+    let in_use = Reason::Other(Some("id-in-use".into()));
+    for id in [runs, waits] {
+        assert_eq!(*denied(&desk.limiter.start_stream(id, call(), desk.now)), in_use);
+    }
+    desk.end(runs);
+    desk.end(waits);
+    let (spawn, _) = desk.spawn();
+    assert_eq!(*denied(&desk.limiter.start_stream(spawn, call(), desk.now)), in_use);
+    // A lower one than others had is new all the same.
+    let live = LiveCall { id: waits, call: AnyCall::Stream(call()), since: desk.now, ended: None };
+    desk.limiter.restore(vec![live], vec![], desk.now);
+    assert_eq!(desk.active(), 1);
+}
+
+#[test]
 fn restore_serves_before_it_ends_due_waits() {
     let mut desk = Desk::new(&limits(1, r#","queueTimeoutMs":100"#));
     desk.now += 1_000;

@@ -97,7 +97,8 @@ impl Ring {
             Self::Limiter => cargo_test(root, &["limiter", "routes", "model", "xtask"]),
             Self::Component => {
                 components()?;
-                cargo_test(root, &["component-tests", ADDON])
+                let tests = cargo_test(root, &["component-tests", ADDON])?;
+                Ok(tests.and(example(root, "component-tests", "layers")?))
             }
             Self::Runtime => {
                 components()?;
