@@ -10,6 +10,7 @@ import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/pro
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { setTimeout as pass } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 import { HARNESS, HARNESS_NAME, type Harness, type Patch, type Sections } from './harness.ts';
@@ -83,6 +84,7 @@ export class Home {
   readonly env: NodeJS.ProcessEnv;
   /** What the patch layer begins with: what the harness needs of it to reach the model server. */
   readonly #base: readonly Patch[];
+  #isPatched = false;
 
   private constructor(dir: string, { profile, env = {} }: HomeOptions, base: readonly Patch[]) {
     this.dir = dir;
@@ -131,8 +133,15 @@ export class Home {
     return this.patchText(list(entries));
   }
 
-  /** The same with the text of the entries. */
+  /**
+   * The same with the text of the entries.
+   *
+   * dsh 0.1 is told of changes by chokidar, which drops one that comes within 50 ms of one that it has told of. Whatever was waited for
+   * since the last change, that has been told of by now.
+   */
   async patchText(entries: string): Promise<void> {
+    if (this.#isPatched) await pass(100);
+    this.#isPatched = true;
     const file = join(this.profileDir, 'cordis.patch.yml');
     const text = `${list(this.#base)}${entries}`;
     await writeFile(`${file}.next`, text === '' ? '[]' : text);
