@@ -69,3 +69,20 @@ fn a_refusal_reads_as_its_sentence() {
     assert!(!refusal.message.is_empty());
     assert_eq!(refusal.to_string(), refusal.message);
 }
+
+#[test]
+fn every_refusal_is_in_the_books_under_its_reason() {
+    let mut desk = Desk::new(
+        r#"{"limits":[{"provider":"p","model":"m","max":1},{"provider":"p","model":"z","max":0}],
+            "queueTimeoutMs":10,"maxQueued":1}"#,
+    );
+    for session in ["runs", "waits", "finds the line full"] {
+        desk.call(session);
+    }
+    desk.call_on("p/z", "is paused");
+    desk.pass(10);
+    let refused = desk.stats().totals.totals.refused;
+    let counts = [("queue-full", 1), ("queue-timeout", 1), ("paused", 1), ("no-pool-seat", 0), ("other", 0)];
+    assert_eq!((refused.by_reason(), refused.sum()), (counts, 3));
+    books(&desk.limiter);
+}

@@ -278,6 +278,12 @@ fn a_refusal_says_whose_limit_blocks() {
     {
         assert!(refusal.message.contains(words), "{refusal}");
     }
+    // Of a ceiling that is no lower than the row, the row is to blame.
+    let mut desk = Desk::new(&row(3, ""));
+    give(&mut desk, 3, false);
+    let ids = ["a", "b", "c", "d"].map(|session| desk.call(session).0);
+    desk.pass(100);
+    assert!(!desk.refusal(ids[3]).message.contains("ceiling"), "{}", desk.refusal(ids[3]));
     // This one holds them all.
     let mut desk = Desk::new(&row(5, ""));
     give(&mut desk, 3, false);

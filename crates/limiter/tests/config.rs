@@ -380,6 +380,16 @@ fn no_key_has_a_meaning_that_is_not_written_here() {
 }
 
 #[test]
+fn scopes_of_ids_with_signs_in_them_have_texts_that_are_read_back() {
+    for (provider, model, text) in
+        [("@a", "b@c", "%40a/b@c"), ("a/b", "*", "a%2Fb/%2A"), ("a*", "100%", "a*/100%25")]
+    {
+        let key = ScopeKey::Route(limiter::Route::new(provider, model));
+        assert_eq!((key.to_string(), ScopeKey::parse(text)), (text.into(), Some(key)));
+    }
+}
+
+#[test]
 fn what_was_found_is_told_in_a_word_or_two() {
     for (found, told) in [
         ("[]", "an empty list"),

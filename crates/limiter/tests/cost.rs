@@ -76,6 +76,22 @@ fn memory_goes_back_to_the_base_when_everybody_has_gone() {
 }
 
 #[test]
+fn room_for_thousands_who_held_seats_goes_back_too() {
+    let mut desk = desk(200_000);
+    let (warm_up, _) = desk.call("x");
+    desk.end(warm_up);
+    let base = bytes();
+    for n in 0..20_000 {
+        desk.call(&format!("session {n}"));
+    }
+    for id in 2..=20_001 {
+        desk.end(id);
+    }
+    let left = bytes() - base;
+    assert!(left < 16 * 1024, "{left} bytes are left");
+}
+
+#[test]
 fn of_a_hundred_thousand_idle_sessions_and_routes_no_more_than_a_few_routes_stay() {
     let mut desk = Desk::new("{}");
     let once = desk.call_on("p/0", "s").0;

@@ -503,6 +503,16 @@ fn a_hundred_failures_in_a_row_leave_nothing() {
 }
 
 #[test]
+fn a_call_that_is_older_than_its_session_s_first_in_line_goes_before_it() {
+    let mut desk = Desk::new(&limits(1, r#","headStart":32"#));
+    let (runs, _) = desk.call("a");
+    let (first, _) = desk.start(StreamCall { session: Some("b".into()), first: true, ..stream("p/m") });
+    let (begun, _) = desk.call("b");
+    desk.end(runs);
+    assert_eq!(desk.newly_admitted(), [begun, first]);
+}
+
+#[test]
 fn a_head_start_lets_begun_sessions_go_first() {
     let mut desk = Desk::new(&limits(1, r#","headStart":32"#));
     let (running, _) = desk.call("a");
