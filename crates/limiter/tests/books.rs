@@ -86,3 +86,30 @@ fn every_refusal_is_in_the_books_under_its_reason() {
     assert_eq!((refused.by_reason(), refused.sum()), (counts, 3));
     books(&desk.limiter);
 }
+
+#[test]
+fn a_spawn_has_ended_for_the_books_when_its_child_has_come() {
+    let mut desk = desk(3);
+    let (spawn, _) = desk.spawn();
+    assert_eq!(books(&desk.limiter), (1, 0));
+    let (child, _) = desk.child(spawn, "child");
+    assert_eq!(books(&desk.limiter), (2, 1));
+    desk.end(child);
+    assert_eq!(books(&desk.limiter), (2, 2));
+}
+
+#[test]
+fn what_a_scope_has_seen_outlives_a_change_of_the_rows_and_of_the_numbers() {
+    let row = |model: &str, max: u32| format!(r#"{{"provider":"p","model":"{model}","max":{max}}}"#);
+    let mut desk = Desk::new(&format!(r#"{{"limits":[{}]}}"#, row("m", 1)));
+    let (runs, _) = desk.call("a");
+    desk.call("b");
+    desk.pass(70);
+    desk.end(runs);
+    let seen = desk.scope("p/m").wait_ms;
+    assert!(seen.is_some());
+    desk.configure(&format!(r#"{{"limits":[{}]}}"#, row("m", 2)));
+    assert_eq!(desk.scope("p/m").wait_ms, seen);
+    desk.configure(&format!(r#"{{"limits":[{},{}]}}"#, row("m", 2), row("n", 2)));
+    assert_eq!(desk.scope("p/m").wait_ms, seen);
+}

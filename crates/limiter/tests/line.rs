@@ -731,6 +731,19 @@ fn stats_name_who_holds_who_waits_and_what_blocks() {
 }
 
 #[test]
+fn nothing_follows_a_page_that_is_just_full() {
+    let mut desk = Desk::new(&limits(1, r#","maxQueued":1000"#));
+    desk.call("runs");
+    for n in 0..500 {
+        desk.call(&format!("w{n}"));
+    }
+    let stats = desk.stats();
+    assert_eq!((stats.waiters.len(), stats.truncated), (500, false));
+    desk.call("one more");
+    assert!(desk.stats().truncated);
+}
+
+#[test]
 fn stats_are_paged_and_counts_stay_whole() {
     let mut desk = Desk::new(&limits(1, r#","maxQueued":2000"#));
     desk.call("a");
