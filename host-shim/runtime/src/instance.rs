@@ -37,7 +37,8 @@ use crate::{CallId, Fault, Instant, Limits, Mode, Outcome, Problem, StreamCall, 
 /// A configuration may burn what a call may once more for each so many bytes: 1 500 rows, for which a usual machine needs an
 /// eighth of that.
 const CONFIGURE_BYTES: u64 = 64 << 10;
-/// And half as much for each so many calls, which may all have to be counted again: a usual machine needs a fortieth of that.
+/// And half as much for each so many calls, which may all have to be counted again: with a route and a row for each, a usual machine
+/// needs a twentieth of that.
 const CONFIGURE_CALLS: usize = 500;
 
 /// Entries of wasmtime's table that a waiting call takes: the future and its two ends.
