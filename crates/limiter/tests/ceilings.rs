@@ -419,3 +419,45 @@ fn a_row_that_limits_nothing_yet_gives_way_to_one_that_does() {
         desk.end(id);
     }
 }
+
+/// What `p/m` wants of its pool, by its row, beside what else is configured.
+fn wanted(row: &str, more: &str, come: impl FnOnce(&mut Desk)) -> Option<u32> {
+    let mut desk = Desk::new(&format!(
+        r#"{{"limits":[{{"provider":"p","model":"m","max":5,"pool":"gpu"{row}}}{more}}}"#
+    ));
+    changed(&mut desk);
+    come(&mut desk);
+    changed(&mut desk).iter().find(|(scope, ..)| scope == "p/m").map(|&(.., wanted)| wanted)
+}
+
+#[test]
+fn seats_are_wanted_for_every_seat_that_those_who_wait_would_take() {
+    let two = |desk: &mut Desk| {
+        desk.call("a");
+        desk.call("a");
+    };
+    assert_eq!(wanted("", "]", two), Some(1), "the calls of a session share one");
+    assert_eq!(wanted(r#","countBy":"stream""#, "]", two), Some(2));
+    let spawns = |desk: &mut Desk| {
+        desk.spawn();
+        desk.spawn();
+    };
+    assert_eq!(wanted("", "]", spawns), Some(2));
+}
+
+#[test]
+fn no_seat_is_wanted_for_whom_another_limit_blocks_unless_seats_are_kept_for_it() {
+    let everything = |max: u32| format!(r#",{{"provider":"*","model":"*","max":{max}}}],"maxOvertakes":1"#);
+    let one_waits = |desk: &mut Desk| {
+        desk.call_on("q/x", "elsewhere");
+        desk.call("waits");
+    };
+    assert_eq!(wanted("", &everything(2), one_waits), Some(1), "there is room beyond");
+    assert_eq!(wanted("", &everything(1), one_waits), None, "there is none");
+    let it_is_old = |desk: &mut Desk| {
+        one_waits(desk);
+        desk.call_on("q/x", "elsewhere");
+        desk.call_on("q/x", "elsewhere");
+    };
+    assert_eq!(wanted("", &everything(1), it_is_old), Some(1), "two have come since");
+}
