@@ -461,3 +461,16 @@ fn no_seat_is_wanted_for_whom_another_limit_blocks_unless_seats_are_kept_for_it(
     };
     assert_eq!(wanted("", &everything(1), it_is_old), Some(1), "two have come since");
 }
+
+#[test]
+fn seats_that_end_do_so_whatever_rows_come_meanwhile() {
+    let row = r#"{"provider":"p","model":"m","max":5,"pool":"gpu"}"#;
+    let mut desk = Desk::new(&format!(r#"{{"limits":[{row}]}}"#));
+    let until = Some(desk.now + 100);
+    let grant = Grant { scope: "p/m".into(), seats: 2, until, contended: false };
+    desk.limiter.capacity(&grant, desk.now);
+    desk.configure(&format!(r#"{{"limits":[{row},{{"provider":"q","model":"x","max":1}}]}}"#));
+    assert_eq!(held(&desk), Some(2));
+    desk.pass(100);
+    assert_eq!(held(&desk), Some(0));
+}

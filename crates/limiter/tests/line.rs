@@ -731,6 +731,38 @@ fn stats_name_who_holds_who_waits_and_what_blocks() {
 }
 
 #[test]
+fn to_let_more_overtake_is_enough_for_whoever_waits_for_that_alone() {
+    let json = |overtakes: u32| {
+        format!(
+            r#"{{"limits":[{{"provider":"p","model":"*","max":1}},{{"provider":"*","model":"*","max":1}}],
+                "maxOvertakes":{overtakes}}}"#
+        )
+    };
+    let mut desk = Desk::new(&json(0));
+    desk.call_on("q/x", "runs");
+    desk.call_on("p/m", "the seat of p/* is kept for it");
+    let (overtakes, verdict) = desk.call_on("p/m", "runs");
+    assert!(waits(&verdict));
+    desk.configure(&json(0));
+    assert_eq!(desk.newly_admitted(), [0; 0]);
+    desk.configure(&json(9));
+    assert_eq!(desk.newly_admitted(), [overtakes]);
+}
+
+#[test]
+fn a_session_has_held_its_seat_since_its_first_call_without_a_gap_whatever_rows_come_meanwhile() {
+    let row = r#"{"provider":"p","model":"m","max":1}"#;
+    let mut desk = Desk::new(&format!(r#"{{"limits":[{row}]}}"#));
+    let (first, _) = desk.call("a");
+    desk.pass(500);
+    desk.call("a");
+    desk.end(first);
+    desk.pass(500);
+    desk.configure(&format!(r#"{{"limits":[{row},{{"provider":"q","model":"x","max":1}}]}}"#));
+    assert_eq!(desk.stats().holders[0].held_ms, 1_000);
+}
+
+#[test]
 fn nothing_follows_a_page_that_is_just_full() {
     let mut desk = Desk::new(&limits(1, r#","maxQueued":1000"#));
     desk.call("runs");
