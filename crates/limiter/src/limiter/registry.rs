@@ -13,7 +13,7 @@ use crate::config::{Config, Limit};
 use crate::scope::{Capacity, CountBy, Scope, ScopeIx, ScopeKey};
 
 /// How many routes are kept that nobody is on.
-pub(super) const IDLE: usize = 16;
+pub(super) const IDLE: usize = 8;
 
 impl Limiter {
     pub(super) fn session(&mut self, name: Option<String>) -> SessionIx {
