@@ -16,8 +16,9 @@
 //!
 //! What counts is the processor time of the thread that calls, looked at whenever an epoch of five milliseconds ends. A call is
 //! never stopped before it has burnt [`call_ms`](Limits::call_ms), and at the latest two epochs after: with 80 ms within 90,
-//! with 30 ms within 40. The limit is that of an *operation* as a whole, which as a rule is one call of the component and a
-//! tick; else a component that burns a little less than it may in every call would never be stopped.
+//! with 30 ms within 40; later only where the thread that moves the epochs is kept waiting by other programs. The limit is that
+//! of an *operation* as a whole, which as a rule is one call of the component and a tick; else a component that burns a little
+//! less than it may in every call would never be stopped.
 //!
 //! The limiter's longest operation is to end or serve 2 000 waits and as many again in the tick after it, each on a route of its
 //! own: 45 ms where this was measured; thus 80. Making a successor is an operation of its own, which may burn as much again. One

@@ -105,24 +105,14 @@ fn a_stop_in_any_call_of_a_history_loses_no_call_and_no_waiter() {
     }
 }
 
-/// Milliseconds this thread has spent on a processor.
-fn cpu_ms() -> u64 {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    stat.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).expect("nanoseconds") / 1_000_000
-}
-
 #[test]
-fn a_loop_is_stopped_within_100_ms_and_on_failure_answers_for_that_call_alone() {
+fn a_loop_is_stopped_and_on_failure_answers_for_that_call_alone() {
     for (policy, opens) in [("open", true), ("closed", false)] {
         let mut host = Host::new(chaos(), &limit(1, &format!(r#","onFailure":"{policy}""#)));
         let running = host.stream("a");
         let waiting = host.stream("b");
-        let before = cpu_ms();
+        // How soon: `hostile.rs`.
         let looping = host.order("c", "loop");
-        // On a busy machine a wall's clock says more about the others.
-        let burnt = cpu_ms() - before;
-        assert!(burnt <= 100, "{burnt} ms");
-        eprintln!("a loop was stopped and replaced after {burnt} ms of a processor");
 
         assert_eq!(is_admitted(&looping), opens);
         if !opens {
