@@ -121,6 +121,7 @@ mod inspect;
 mod instance;
 mod limits;
 mod log;
+mod machine;
 mod outbox;
 mod plugin;
 mod pool;
@@ -147,7 +148,8 @@ pub use folder::{
 pub use inspect::{Inspection, World};
 pub use limits::Limits;
 pub use log::{Level, LogLine};
+pub use machine::Machine;
 pub use plugin::{Options, Plugin, State, Status, UNAVAILABLE};
-pub use pool::{Grant, MemberId, MemberView, Need, Pool, ProcessPool, ScopeView, SharedPool};
+pub use pool::{Grant, MemberId, MemberView, Need, Pool, ProcessPool, ScopeView, SharedPool, SupplyView};
 pub use precompiled::{PrecompileError, Precompiled, precompile};
 pub use routes::{Request, RequestId, Response};

@@ -30,7 +30,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::Instant;
+use crate::machine::{Claim as MachineClaim, Machine, Standing, Use};
 pub use crate::bindings::exports::dsh::plugin::pools::{Grant, Need};
+
+/// Seats that nobody here or elsewhere wants stay for so long.
+const LINGER_MS: Instant = 200;
 
 /// Names a member of a pool; never used twice.
 pub type MemberId = u64;
@@ -93,6 +97,21 @@ pub struct ScopeView {
     pub ceiling: u32,
     /// Its members, in the order of their joining.
     pub members: Vec<MemberView>,
+    /// What there is of a pool beyond this process, if seats come from one.
+    pub supply: Option<SupplyView>,
+}
+
+/// What a process has of a pool beyond it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SupplyView {
+    /// Seats it holds.
+    pub seats: u32,
+    /// Whether other processes wait.
+    pub is_contended: bool,
+    /// Seats that were lost while they were held.
+    pub lost: u64,
+    /// Why there are no seats to be had, if so.
+    pub error: Option<String>,
 }
 
 /// One member of a scope. What it occupies and wants is as of the last time it had to say so.
@@ -108,25 +127,44 @@ pub struct MemberView {
     pub wanted: u32,
 }
 
-/// The pool of one process: ceilings over its plugins.
-#[derive(Debug, Default)]
+/// The pool of one process: ceilings over its plugins, and what they draw together from the pools of their machine.
+#[derive(Default)]
 pub struct ProcessPool {
+    machine: Option<Machine>,
     last: MemberId,
     members: BTreeMap<MemberId, Member>,
-    scopes: BTreeMap<String, Scope>,
+    scopes: BTreeMap<Key, Scope>,
     news: BTreeSet<MemberId>,
+    /// The earliest that idle seats may have to go back.
+    due: Option<Instant>,
 }
 
-#[derive(Debug)]
 struct Member {
     name: String,
-    scopes: BTreeSet<String>,
+    scopes: BTreeSet<Key>,
 }
 
-#[derive(Debug, Default)]
+/// What is shared: a scope, and the pool it draws from; under a ceiling all members have the scope in common, whatever each says of
+/// pools.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    scope: String,
+    pool: Option<String>,
+}
+
+impl Key {
+    fn new(need: &Need) -> Self {
+        let pool = need.pool.clone().filter(|_| need.ceiling.is_none());
+        Self { scope: need.scope.clone(), pool }
+    }
+}
+
+#[derive(Default)]
 struct Scope {
     claims: BTreeMap<MemberId, Claim>,
-    /// How many members state each ceiling.
+    /// What this process has of a pool, if there is one.
+    supply: Option<Supply>,
+    /// How many members state each number of seats.
     ceilings: BTreeMap<u32, usize>,
     /// Those who want more, by their place.
     queue: BTreeMap<u64, MemberId>,
@@ -181,7 +219,12 @@ impl ProcessPool {
         Self::default()
     }
 
-    /// The same, ready to be shared.
+    /// One that asks a machine for the seats of scopes that name a pool.
+    pub fn of_machine(machine: Machine) -> Self {
+        Self { machine: Some(machine), ..Self::default() }
+    }
+
+    /// A pool of the process alone, ready to be shared.
     pub fn shared() -> SharedPool {
         Arc::new(Mutex::new(Self::new()))
     }
@@ -193,21 +236,27 @@ impl ProcessPool {
             occupied: claim.occupied,
             wanted: claim.wanted,
         };
-        let scope = |(text, scope): (&String, &Scope)| ScopeView {
-            scope: text.clone(),
+        let scope = |(key, scope): (&Key, &Scope)| ScopeView {
+            scope: key.scope.clone(),
             ceiling: scope.ceiling(),
             members: scope.claims.iter().map(member).collect(),
+            supply: scope.supply.as_ref().map(|supply| SupplyView {
+                seats: supply.standing.seats,
+                is_contended: supply.standing.is_contended,
+                lost: supply.standing.lost,
+                error: supply.standing.error.clone(),
+            }),
         };
         self.scopes.iter().map(scope).collect()
     }
 
-    fn leave_scope(&mut self, member: MemberId, text: &str) {
-        let Some(scope) = self.scopes.get_mut(text) else { return };
+    fn leave_scope(&mut self, member: MemberId, key: &Key, now: Option<Instant>) {
+        let Some(scope) = self.scopes.get_mut(key) else { return };
         scope.remove(member);
         if scope.claims.is_empty() {
-            self.scopes.remove(text);
+            self.scopes.remove(key);
         } else {
-            scope.share_out(&mut self.news);
+            scope.share_out(&mut self.news, now);
         }
     }
 }
@@ -221,36 +270,42 @@ impl Pool for ProcessPool {
 
     fn leave(&mut self, member: MemberId) {
         let Some(Member { scopes, .. }) = self.members.remove(&member) else { return };
-        for scope in &scopes {
-            self.leave_scope(member, scope);
+        for key in &scopes {
+            self.leave_scope(member, key, None);
         }
         self.news.remove(&member);
     }
 
     fn serves(&self, need: &Need) -> bool {
-        need.ceiling.is_some()
+        need.ceiling.is_some() || need.pool.is_some() && self.machine.is_some()
     }
 
-    fn bring(&mut self, member: MemberId, needs: &[Need], whole: bool, _now: Instant) {
+    fn bring(&mut self, member: MemberId, needs: &[Need], whole: bool, now: Instant) {
         let Some(Member { scopes, .. }) = self.members.get_mut(&member) else { return };
         let before = if whole { std::mem::take(scopes) } else { BTreeSet::new() };
         for need in needs {
-            let Some(ceiling) = need.ceiling else { continue };
-            scopes.insert(need.scope.clone());
-            let scope = match self.scopes.get_mut(&need.scope) {
-                Some(scope) => scope,
-                None => self.scopes.entry(need.scope.clone()).or_default(),
-            };
-            scope.update(member, need, ceiling);
-            scope.share_out(&mut self.news);
+            let machine = self.machine.as_ref();
+            let pool = need.pool.as_deref().zip(machine);
+            if need.ceiling.is_none() && pool.is_none() {
+                continue;
+            }
+            let key = Key::new(need);
+            scopes.insert(key.clone());
+            let scope = self.scopes.entry(key).or_default();
+            if let (None, Some((pool, machine))) = (&scope.supply, pool) {
+                scope.supply = Some(Supply::new(machine.claim(pool)));
+            }
+            scope.update(member, need);
+            scope.share_out(&mut self.news, Some(now));
+            self.due = self.due.into_iter().chain(scope.due()).min();
         }
         if scopes.is_empty() {
             // Nothing can be news.
             self.news.remove(&member);
         }
-        let left: Vec<String> = before.difference(scopes).cloned().collect();
-        for text in left {
-            self.leave_scope(member, &text);
+        let left: Vec<Key> = before.difference(scopes).cloned().collect();
+        for key in left {
+            self.leave_scope(member, &key, Some(now));
         }
     }
 
@@ -258,12 +313,12 @@ impl Pool for ProcessPool {
         self.news.remove(&member);
         let Some(Member { scopes, .. }) = self.members.get(&member) else { return Vec::new() };
         let mut grants = Vec::new();
-        for text in scopes {
-            let Some((seats, contended)) = self.scopes.get_mut(text).and_then(|scope| scope.take(member))
+        for key in scopes {
+            let Some((seats, contended)) = self.scopes.get_mut(key).and_then(|scope| scope.take(member))
             else {
                 continue;
             };
-            grants.push(Grant { scope: text.clone(), seats, until: None, contended });
+            grants.push(Grant { scope: key.scope.clone(), seats, until: None, contended });
         }
         grants
     }
@@ -276,8 +331,52 @@ impl Pool for ProcessPool {
         self.news.iter().copied().collect()
     }
 
+    fn next_tick(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn tick(&mut self, now: Instant) {
+        for scope in self.scopes.values_mut() {
+            if scope.supply.as_ref().is_some_and(|supply| supply.is_due(now)) {
+                scope.share_out(&mut self.news, Some(now));
+            }
+        }
+        self.due = self.scopes.values().filter_map(Scope::due).min();
+    }
+
     fn view(&self) -> Vec<ScopeView> {
         self.views()
+    }
+}
+
+/// What this process has of a pool beyond it.
+struct Supply {
+    claim: MachineClaim,
+    standing: Standing,
+    /// Since when it has had more than it wants.
+    idle_since: Option<Instant>,
+    /// It has had more for so long that it gives back what it does not use.
+    is_idle: bool,
+}
+
+impl Supply {
+    fn new(claim: MachineClaim) -> Self {
+        Self { claim, standing: Standing::default(), idle_since: None, is_idle: false }
+    }
+
+    /// When idle seats go back.
+    fn due(&self) -> Option<Instant> {
+        self.idle_since.filter(|_| !self.is_idle).map(|since| since + LINGER_MS)
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.claim.has_news() || self.due().is_some_and(|due| due <= now)
+    }
+
+    /// Seats for this process, of which so many are used. What comes free while others wait is not for those who wait here.
+    fn room(&self, used: u64) -> u64 {
+        let Standing { seats, fresh, is_contended, .. } = self.standing;
+        if is_contended { u64::from(seats).min(used + u64::from(fresh)) } else { seats.into() }
     }
 }
 
@@ -287,22 +386,36 @@ impl Scope {
         self.ceilings.keys().next().copied().unwrap_or(0)
     }
 
+    /// When idle seats go back to the pool beyond.
+    fn due(&self) -> Option<Instant> {
+        self.supply.as_ref().and_then(Supply::due)
+    }
+
+    /// How many seats there are for this process.
+    fn seats(&self) -> u32 {
+        self.supply.as_ref().map_or(u32::MAX, |supply| supply.standing.seats).min(self.ceiling())
+    }
+
     /// How much more is used than there is.
     fn excess(&self) -> u32 {
-        u32::try_from(self.used.saturating_sub(self.ceiling().into())).unwrap_or(u32::MAX)
+        u32::try_from(self.used.saturating_sub(self.seats().into())).unwrap_or(u32::MAX)
     }
 
     fn waiting(&self) -> Waiting {
         let mut queue = self.queue.values();
+        let is_wanted_back =
+            self.supply.as_ref().is_some_and(|supply| supply.standing.is_contended || supply.is_idle);
         match (queue.next(), queue.next()) {
-            _ if self.excess() > 0 => Waiting::Several,
+            _ if self.excess() > 0 || is_wanted_back => Waiting::Several,
             (None, _) => Waiting::Nobody,
             (Some(one), None) => Waiting::One(*one),
             (Some(_), Some(_)) => Waiting::Several,
         }
     }
 
-    fn update(&mut self, member: MemberId, need: &Need, ceiling: u32) {
+    fn update(&mut self, member: MemberId, need: &Need) {
+        let own = need.pool.as_ref().map(|_| need.max);
+        let ceiling = own.into_iter().chain(need.ceiling).min().unwrap_or(u32::MAX);
         let lowest = self.ceiling();
         let claim = self.claims.entry(member).or_insert_with(|| {
             *self.ceilings.entry(ceiling).or_default() += 1;
@@ -377,11 +490,49 @@ impl Scope {
         }
     }
 
-    /// Gives what is free, one seat a turn, and marks those who have something to learn.
-    fn share_out(&mut self, news: &mut BTreeSet<MemberId>) {
+    /// Gives what is free, gets what is lacking, and marks those who have something to learn.
+    fn share_out(&mut self, news: &mut BTreeSet<MemberId>, now: Option<Instant>) {
+        loop {
+            if let Some(supply) = &mut self.supply {
+                supply.standing = supply.claim.standing();
+            }
+            self.hand_out(news);
+            if !self.settle(now) {
+                break;
+            }
+        }
+        let waiting = self.waiting();
+        if std::mem::replace(&mut self.marked, waiting) != waiting {
+            let told = |member: &&MemberId| self.claims.get(member).is_some_and(|claim| claim.contended);
+            let unaware = self.holders.iter().filter(|member| waiting.is_other(**member) && !told(member));
+            news.extend(unaware);
+        }
+    }
+
+    /// Tells the pool beyond what is used and wanted here; `true` if there is more to hand out.
+    fn settle(&mut self, now: Option<Instant>) -> bool {
+        let max = self.ceiling();
+        let Some(supply) = &mut self.supply else { return false };
+        let wanted: u64 = self.claims.values().map(|claim| u64::from(claim.wanted.max(claim.occupied))).sum();
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(max);
+        let used = u32::try_from(self.used).unwrap_or(u32::MAX);
+        if wanted >= supply.standing.seats {
+            (supply.idle_since, supply.is_idle) = (None, false);
+        } else if let Some(now) = now {
+            let since = *supply.idle_since.get_or_insert(now);
+            supply.is_idle = now >= since + LINGER_MS;
+        }
+        let is_more = supply.claim.settle(Use { used, wanted, max, is_idle: supply.is_idle }, &supply.standing);
+        supply.standing = supply.claim.standing();
+        is_more
+    }
+
+    /// Gives what is free, one seat a turn.
+    fn hand_out(&mut self, news: &mut BTreeSet<MemberId>) {
         let ceiling = self.ceiling();
+        let room = self.supply.as_ref().map_or(u64::MAX, |supply| supply.room(self.used)).min(ceiling.into());
         while let Some((&place, &member)) = self.queue.first_key_value() {
-            let free = u64::from(ceiling).checked_sub(self.used);
+            let free = room.checked_sub(self.used);
             let (Some(free), Some(claim)) = (free, self.claims.get_mut(&member)) else { break };
             let lacks = claim.wanted.min(ceiling) - claim.given();
             // Calls that run without a seat are counted already: to give them theirs takes from nobody.
@@ -400,12 +551,6 @@ impl Scope {
             self.queue.remove(&place);
             self.requeue(member);
             news.insert(member);
-        }
-        let waiting = self.waiting();
-        if std::mem::replace(&mut self.marked, waiting) != waiting {
-            let told = |member: &&MemberId| self.claims.get(member).is_some_and(|claim| claim.contended);
-            let unaware = self.holders.iter().filter(|member| waiting.is_other(**member) && !told(member));
-            news.extend(unaware);
         }
     }
 
@@ -441,48 +586,62 @@ impl Waiting {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const SCOPE: &str = "p/m";
 
     /// A member of one scope as a plugin is one: it admits within what it holds, and gives back what comes free while others
     /// wait.
-    struct Member {
+    pub(crate) struct Member {
         id: MemberId,
-        ceiling: u32,
+        /// The pool that its row names; without, it has a ceiling.
+        pool: Option<String>,
+        pub(crate) ceiling: u32,
         held: u32,
         contended: bool,
-        running: u32,
-        waiting: u32,
+        pub(crate) running: u32,
+        pub(crate) waiting: u32,
         /// How many it has admitted, ever.
-        admitted: u32,
+        pub(crate) admitted: u32,
     }
 
     impl Member {
         fn new(pool: &mut ProcessPool, ceiling: u32) -> Self {
-            let id = pool.join("somebody");
-            let mut me = Self { id, ceiling, held: 0, contended: false, running: 0, waiting: 0, admitted: 0 };
-            me.exchange(pool);
+            Self::of(pool, None, ceiling)
+        }
+
+        pub(crate) fn of(pool: &mut ProcessPool, name: Option<&str>, ceiling: u32) -> Self {
+            let mut me = Self {
+                id: pool.join("somebody"),
+                pool: name.map(str::to_owned),
+                ceiling,
+                held: 0,
+                contended: false,
+                running: 0,
+                waiting: 0,
+                admitted: 0,
+            };
+            me.exchange(pool, 0);
             me
         }
 
         fn need(&self) -> Need {
             Need {
                 scope: SCOPE.into(),
-                pool: None,
+                pool: self.pool.clone(),
                 max: self.ceiling,
-                ceiling: Some(self.ceiling),
+                ceiling: if self.pool.is_none() { Some(self.ceiling) } else { None },
                 held: self.held,
                 occupied: self.running,
                 wanted: (self.running + self.waiting).min(self.ceiling),
             }
         }
 
-        fn exchange(&mut self, pool: &mut ProcessPool) {
+        pub(crate) fn exchange(&mut self, pool: &mut ProcessPool, now: Instant) {
             loop {
-                pool.bring(self.id, &[self.need()], true, 0);
-                let grants = pool.take(self.id, 0);
+                pool.bring(self.id, &[self.need()], true, now);
+                let grants = pool.take(self.id, now);
                 if grants.is_empty() {
                     return;
                 }
@@ -500,13 +659,13 @@ mod tests {
             self.admitted += free;
         }
 
-        fn ask(&mut self, pool: &mut ProcessPool) {
+        pub(crate) fn ask(&mut self, pool: &mut ProcessPool) {
             self.waiting += 1;
             self.serve();
-            self.exchange(pool);
+            self.exchange(pool, 0);
         }
 
-        fn end(&mut self, pool: &mut ProcessPool) {
+        pub(crate) fn end(&mut self, pool: &mut ProcessPool) {
             if self.running == 0 {
                 return;
             }
@@ -515,12 +674,12 @@ mod tests {
                 self.held -= 1;
             }
             self.serve();
-            self.exchange(pool);
+            self.exchange(pool, 0);
         }
 
-        fn give_up(&mut self, pool: &mut ProcessPool) {
+        pub(crate) fn give_up(&mut self, pool: &mut ProcessPool) {
             self.waiting = self.waiting.saturating_sub(1);
-            self.exchange(pool);
+            self.exchange(pool, 0);
         }
     }
 
@@ -536,7 +695,7 @@ mod tests {
                 return;
             }
             for member in members.iter_mut().filter(|member| news.contains(&member.id)) {
-                member.exchange(pool);
+                member.exchange(pool, 0);
             }
         }
         panic!("there is news for ever");
@@ -569,9 +728,9 @@ mod tests {
         a.end(&mut pool);
         b.ask(&mut pool);
         assert_eq!((b.running, pool.news()), (0, vec![a.id]));
-        a.exchange(&mut pool);
+        a.exchange(&mut pool, 0);
         assert_eq!((a.held, pool.news()), (0, vec![b.id]));
-        b.exchange(&mut pool);
+        b.exchange(&mut pool, 0);
         assert_eq!(b.running, 1);
     }
 
@@ -611,7 +770,7 @@ mod tests {
         }
         assert_eq!(running(&all), 4);
         all[0].ceiling = 2;
-        all[0].exchange(&mut pool);
+        all[0].exchange(&mut pool, 0);
         spread(&mut pool, &mut all);
         assert_eq!(running(&all), 4, "the lowest counts, and stops nobody");
         for left in [3, 2, 2] {
@@ -621,7 +780,7 @@ mod tests {
             assert_eq!(running(&all), left);
         }
         all[0].ceiling = 4;
-        all[0].exchange(&mut pool);
+        all[0].exchange(&mut pool, 0);
         spread(&mut pool, &mut all);
         assert_eq!(running(&all) + all.iter().map(|member| member.waiting).sum::<u32>(), 3);
         assert_eq!(all.iter().map(|member| member.waiting).sum::<u32>(), 0);
@@ -632,7 +791,7 @@ mod tests {
         let mut pool = ProcessPool::new();
         let mut all: [Member; 2] = members(&mut pool, 3);
         all[0].running = 5;
-        all[0].exchange(&mut pool);
+        all[0].exchange(&mut pool, 0);
         all[1].ask(&mut pool);
         for left in [4, 3, 2] {
             assert_eq!(all[1].running, 0);
@@ -693,7 +852,7 @@ mod tests {
         b.ask(&mut pool);
         let member = |held, occupied, wanted| MemberView { name: "somebody".into(), held, occupied, wanted };
         let view =
-            ScopeView { scope: SCOPE.into(), ceiling: 1, members: vec![member(1, 1, 1), member(0, 0, 1)] };
+            ScopeView { scope: SCOPE.into(), ceiling: 1, members: vec![member(1, 1, 1), member(0, 0, 1)], supply: None };
         assert_eq!(pool.view(), [view]);
     }
 
