@@ -297,10 +297,31 @@ export interface PluginStatus {
   waiting: number
 }
 
-/** The seats of ceilings, shared by limiters of one thread. */
+/** The seats of ceilings, shared by limiters of one thread, and those of named pools, shared by all processes of a user. */
 export declare class Pool {
-  /** A pool without members. */
-  constructor()
+  /**
+   * A pool without members. The seats of named pools are kept in `folder`, or where this user's are. `onNews` is called when
+   * another process has changed something for this one: then `tick()` is due.
+   */
+  constructor(onNews: () => void, folder?: string)
+  /** Takes note of what other processes have done. Afterwards its members are to `collect()`. */
+  tick(): void
+  /** How each scope stands that shares its seats with other processes. */
+  view(): Array<PoolView>
+}
+
+/** A scope whose seats this process shares with others. */
+export interface PoolView {
+  /** The scope's text. */
+  scope: string
+  /** Seats this process holds. */
+  seats: number
+  /** Whether another process waits for one. */
+  contended: boolean
+  /** Seats that were lost while they were held, since somebody removed their files. */
+  lost: number
+  /** Why there are no seats to be had, or why this process has all for itself. */
+  error?: string
 }
 
 /** What is wrong with a configuration, and where. */

@@ -114,6 +114,8 @@ export class Hub {
   readonly #transport: Transport;
   #dropped: Dropped | undefined;
   #pool: Addon.Pool | undefined;
+  /** What was said to be wrong with pools, by scope. */
+  #poolErrors: ReadonlyMap<string, string> = new Map();
   #news = false;
   #spreading = false;
   readonly #listeners: Array<() => unknown>;
@@ -162,9 +164,24 @@ export class Hub {
 
   /** A row's limiter is there: it shares the seats of ceilings with those of the other rows. */
   share(tenant: Tenant, addon: typeof Addon, name: string): void {
-    const pool = (this.#pool ??= new addon.Pool());
+    const pool = (this.#pool ??= new addon.Pool(() => this.#wake(), process.env['DSH_GEN_LIMIT_POOLS']));
     tenant.gate.onNews = () => this.#spread();
     tenant.gate.tell((limiter) => limiter.join(pool, name));
+  }
+
+  /** Another process has let go of seats, or waits for those that are held here. */
+  #wake(): void {
+    this.#pool?.tick();
+    this.#spread();
+    const errors = new Map<string, string>();
+    for (const { scope, error } of this.#pool?.view() ?? []) if (error !== undefined) errors.set(scope, error);
+    for (const [scope, error] of errors) {
+      if (this.#poolErrors.get(scope) !== error) reporter(this.#root)('warn', `the pool of ${scope}: ${error}`);
+    }
+    for (const scope of this.#poolErrors.keys()) {
+      if (!errors.has(scope)) reporter(this.#root)('info', `the pool of ${scope} can be used again`, true);
+    }
+    this.#poolErrors = errors;
   }
 
   /** Seats have come free for somebody, or are wanted back: everybody is asked, until that is news for nobody any more. */

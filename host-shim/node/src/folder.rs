@@ -6,13 +6,12 @@
 use gen_limit_runtime as runtime;
 use napi::Unknown;
 use napi::bindgen_prelude::Function;
-use napi::threadsafe_function::ThreadsafeFunctionCallMode;
 use napi_derive::napi;
 
-use crate::arg::{self, Arg, bad};
+use crate::arg::{self, Arg};
 use crate::error::{Code, Error, Result};
 use crate::inspect::world;
-use crate::{Component, catching, engine};
+use crate::{Component, catching, engine, waker};
 
 /// How a folder of plugins is watched.
 #[napi(object, object_to_js = false)]
@@ -193,17 +192,7 @@ impl PluginFolder {
     ) -> Result<Self> {
         let path = path.get("path")?;
         let options = options.get("options")?.unwrap_or_default().read()?;
-        let tell = on_change
-            .get("onChange")?
-            .build_threadsafe_function::<()>()
-            .weak::<true>()
-            // One call takes whatever there is: while it has not begun, a second would find nothing.
-            .max_queue_size::<1>()
-            .build()
-            .map_err(|_| bad("onChange", "expected a function"))?;
-        let wake = move || {
-            tell.call((), ThreadsafeFunctionCallMode::NonBlocking);
-        };
+        let wake = waker(on_change.get("onChange")?, "onChange")?;
         let folder = catching(|| {
             runtime::Folder::watch(&engine()?, path, options, wake)
                 .map_err(|error| Error::new(Code::Start, error))

@@ -33,11 +33,12 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gen_limit_runtime as runtime;
-use napi::bindgen_prelude::{AsyncTask, ClassInstance, Object, Uint8Array};
-use napi::{Env, JsError, Task};
+use napi::bindgen_prelude::{AsyncTask, ClassInstance, Function, Object, Uint8Array};
+use napi::threadsafe_function::ThreadsafeFunctionCallMode;
+use napi::{Env, JsError, Task, Unknown};
 use napi_derive::napi;
 
 use crate::arg::{Arg, bad};
@@ -156,23 +157,86 @@ impl Component {
     }
 }
 
-/// The seats of ceilings, shared by limiters of one thread.
+/// The seats of ceilings, shared by limiters of one thread, and those of named pools, shared by all processes of a user.
 #[napi]
 pub struct Pool(runtime::SharedPool);
 
 #[napi]
 impl Pool {
-    /// A pool without members.
-    #[napi(constructor)]
-    pub fn new() -> Self {
-        Self::default()
+    /// A pool without members. The seats of named pools are kept in `folder`, or where this user's are. `onNews` is called when
+    /// another process has changed something for this one: then `tick()` is due.
+    #[napi(constructor, ts_args_type = "onNews: () => void, folder?: string")]
+    pub fn new(
+        on_news: Arg<Function<'_, (), Unknown<'static>>>,
+        folder: Arg<Option<String>>,
+    ) -> Result<Self> {
+        let folder = folder.get("folder")?.map_or_else(runtime::Machine::of_user, PathBuf::from);
+        let wake = waker(on_news.get("onNews")?, "onNews")?;
+        let pool = runtime::ProcessPool::of_machine(runtime::Machine::new(folder, wake));
+        Ok(Self(Arc::new(Mutex::new(pool))))
+    }
+
+    /// Takes note of what other processes have done. Afterwards its members are to `collect()`.
+    #[napi]
+    pub fn tick(&mut self) -> Result<()> {
+        catching(|| {
+            if let Ok(mut pool) = self.0.lock() {
+                pool.tick(runtime::boottime_ms());
+            }
+            Ok(())
+        })
+    }
+
+    /// How each scope stands that shares its seats with other processes.
+    #[napi]
+    pub fn view(&mut self) -> Result<Vec<PoolView>> {
+        catching(|| {
+            let Ok(pool) = self.0.lock() else { return Ok(Vec::new()) };
+            let view = |scope: runtime::ScopeView| {
+                let supply = scope.supply?;
+                Some(PoolView {
+                    scope: scope.scope,
+                    seats: supply.seats,
+                    contended: supply.is_contended,
+                    lost: supply.lost as f64,
+                    error: supply.error,
+                })
+            };
+            Ok(pool.view().into_iter().filter_map(view).collect())
+        })
     }
 }
 
-impl Default for Pool {
-    fn default() -> Self {
-        Self(runtime::ProcessPool::shared())
-    }
+/// A scope whose seats this process shares with others.
+#[napi(object, object_from_js = false)]
+pub struct PoolView {
+    /// The scope's text.
+    pub scope: String,
+    /// Seats this process holds.
+    pub seats: u32,
+    /// Whether another process waits for one.
+    pub contended: bool,
+    /// Seats that were lost while they were held, since somebody removed their files.
+    pub lost: f64,
+    /// Why there are no seats to be had, or why this process has all for itself.
+    pub error: Option<String>,
+}
+
+/// Calls a function of JavaScript from any thread. It does not keep the process alive.
+fn waker(
+    function: Function<'_, (), Unknown<'static>>,
+    name: &str,
+) -> Result<impl Fn() + Send + Sync + use<>> {
+    let tell = function
+        .build_threadsafe_function::<()>()
+        .weak::<true>()
+        // One call takes whatever there is: while it has not begun, a second would find nothing.
+        .max_queue_size::<1>()
+        .build()
+        .map_err(|_| bad(name, "expected a function"))?;
+    Ok(move || {
+        tell.call((), ThreadsafeFunctionCallMode::NonBlocking);
+    })
 }
 
 /// Whether any member has to be asked to collect.

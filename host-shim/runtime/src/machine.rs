@@ -54,13 +54,14 @@ struct Shared {
     claims: Mutex<Vec<Weak<Mutex<State>>>>,
     ringer: Ringer,
     wake: Arc<dyn Fn() + Send + Sync>,
+    has_news: AtomicBool,
     is_over: AtomicBool,
 }
 
 impl Machine {
     /// The machine's pools in a folder, which has to be the user's alone and is made if need be. Nothing is made, and no
     /// thread runs, before the first seat is asked for. `wake` is called on another thread when there are seats for this
-    /// process, or others wait for those it holds: then [tick](crate::Pool::tick) the pool.
+    /// process, others wait for those it holds, or something is wrong: then [tick](crate::Pool::tick) the pool.
     pub fn new(base: PathBuf, wake: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Arc::new(Owner { base, wake: Arc::new(wake), shared: OnceLock::new() }))
     }
@@ -74,6 +75,14 @@ impl Machine {
         }
     }
 
+    /// Whether there has been news for any claim since somebody asked last.
+    pub(crate) fn take_news(&self) -> bool {
+        self.0
+            .shared
+            .get()
+            .is_some_and(|shared| shared.as_ref().is_ok_and(|shared| shared.has_news.swap(false, SeqCst)))
+    }
+
     /// A part in the seats of the pool with this key. Nothing is written before a seat is wanted.
     pub(crate) fn claim(&self, key: &str) -> Claim {
         Claim { owner: self.0.clone(), key: key.to_owned(), part: None, error: None }
@@ -83,7 +92,9 @@ impl Machine {
 impl Owner {
     fn shared(&self) -> Result<Arc<Shared>, String> {
         let open = || {
-            self.open().map_err(|error| format!("no seats can be shared in {}: {error}", self.base.display()))
+            self.open().map_err(|error| {
+                format!("{}: {error}; its limit holds for this process alone", self.base.display())
+            })
         };
         self.shared.get_or_init(open).clone()
     }
@@ -98,6 +109,7 @@ impl Owner {
             claims: Mutex::default(),
             ringer,
             wake: self.wake.clone(),
+            has_news: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         });
         let run = shared.clone();
@@ -177,14 +189,21 @@ impl Claim {
         if self.part.is_none() && use_.wanted > 0 && self.error.is_none() {
             match self.owner.shared() {
                 Ok(shared) => self.part = Some(shared.part(&self.owner.base, &self.key)),
-                Err(error) => self.error = Some(error),
+                Err(error) => {
+                    self.error = Some(error);
+                    (self.owner.wake)();
+                }
             }
         }
         let Some((state, shared)) = &self.part else { return self.standing().seats > seen.seats };
         let mut state = locked(state);
         let watches = |state: &State| (state.place.is_some(), !state.seats.is_empty());
         let before = watches(&state);
+        let error = state.error.clone();
         state.settle(use_, seen.fresh);
+        if error != state.error {
+            (shared.wake)();
+        }
         if before != watches(&state) {
             shared.ringer.ring();
         }
@@ -237,6 +256,7 @@ impl Shared {
                 state.watch(&mut watched);
             }
             if has_news {
+                self.has_news.store(true, SeqCst);
                 (self.wake)();
             }
             wait = if bell.watch(&watched) {
@@ -330,7 +350,9 @@ impl State {
     }
 
     fn note(&mut self, result: io::Result<()>) {
-        self.error = result.err().map(|error| format!("{}: {error}", self.base.display()));
+        self.error = result.err().map(|error| {
+            format!("{}: {error}; nobody new gets a seat before that is mended", self.base.display())
+        });
     }
 
     fn try_settle(&mut self, Use { used, wanted, max, is_idle }: Use) -> io::Result<()> {
@@ -414,10 +436,10 @@ impl State {
 
     /// What the thread does when something may have happened. Answers whether that is news.
     fn look(&mut self) -> bool {
-        let before = (self.seats.len(), self.is_contended);
+        let before = (self.seats.len(), self.is_contended, self.error.clone());
         let looked = self.try_look();
         self.note(looked);
-        let is_news = before != (self.seats.len(), self.is_contended);
+        let is_news = before != (self.seats.len(), self.is_contended, self.error.clone());
         self.has_news |= is_news;
         is_news
     }

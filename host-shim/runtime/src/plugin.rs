@@ -94,6 +94,8 @@ pub struct Plugin {
     /// How often in a row it had more to do at once.
     hurried: u32,
     share: Option<Share>,
+    /// There are scopes that name a pool, and nobody has been told what becomes of them.
+    names_pools: bool,
 }
 
 enum Work {
@@ -150,6 +152,7 @@ impl Plugin {
             faults: Faults::default(),
             hurried: 0,
             share: None,
+            names_pools: false,
         };
         plugin.endow(&facts, now)?;
         plugin.learn(facts);
@@ -287,6 +290,9 @@ impl Plugin {
 impl Plugin {
     /// Asks about a call under an id that nothing else of this plugin has had.
     pub(crate) fn start(&mut self, id: CallId, call: RestoredCall, now: Instant) -> Verdict {
+        if mem::take(&mut self.names_pools) {
+            self.tell_of_pools();
+        }
         let verdict = self.decide(id, call, now);
         self.exchange(now);
         // Its pool had a seat for it.

@@ -30,8 +30,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use crate::Instant;
-use crate::machine::{Claim as MachineClaim, Machine, Standing, Use};
 pub use crate::bindings::exports::dsh::plugin::pools::{Grant, Need};
+use crate::machine::{Claim as MachineClaim, Machine, Standing, Use};
 
 /// Seats that nobody here or elsewhere wants stay for so long.
 const LINGER_MS: Instant = 200;
@@ -293,7 +293,7 @@ impl Pool for ProcessPool {
             scopes.insert(key.clone());
             let scope = self.scopes.entry(key).or_default();
             if let (None, Some((pool, machine))) = (&scope.supply, pool) {
-                scope.supply = Some(Supply::new(machine.claim(pool)));
+                scope.supply = Some(Supply::new(machine.claim(&format!("pool {pool}"))));
             }
             scope.update(member, need);
             scope.share_out(&mut self.news, Some(now));
@@ -336,6 +336,10 @@ impl Pool for ProcessPool {
     }
 
     fn tick(&mut self, now: Instant) {
+        let has_news = self.machine.as_ref().is_some_and(Machine::take_news);
+        if !has_news && self.due.is_none_or(|due| due > now) {
+            return;
+        }
         for scope in self.scopes.values_mut() {
             if scope.supply.as_ref().is_some_and(|supply| supply.is_due(now)) {
                 scope.share_out(&mut self.news, Some(now));
@@ -522,7 +526,8 @@ impl Scope {
             let since = *supply.idle_since.get_or_insert(now);
             supply.is_idle = now >= since + LINGER_MS;
         }
-        let is_more = supply.claim.settle(Use { used, wanted, max, is_idle: supply.is_idle }, &supply.standing);
+        let is_more =
+            supply.claim.settle(Use { used, wanted, max, is_idle: supply.is_idle }, &supply.standing);
         supply.standing = supply.claim.standing();
         is_more
     }
@@ -851,8 +856,12 @@ pub(crate) mod tests {
         a.ask(&mut pool);
         b.ask(&mut pool);
         let member = |held, occupied, wanted| MemberView { name: "somebody".into(), held, occupied, wanted };
-        let view =
-            ScopeView { scope: SCOPE.into(), ceiling: 1, members: vec![member(1, 1, 1), member(0, 0, 1)], supply: None };
+        let view = ScopeView {
+            scope: SCOPE.into(),
+            ceiling: 1,
+            members: vec![member(1, 1, 1), member(0, 0, 1)],
+            supply: None,
+        };
         assert_eq!(pool.view(), [view]);
     }
 

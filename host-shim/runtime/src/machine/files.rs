@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use sha2::{Digest as _, Sha256};
 
 use crate::clock::boottime_ns;
+use crate::engine::hex;
 
 /// The folder of one pool.
 #[derive(Debug)]
@@ -35,8 +36,7 @@ pub(super) struct Files {
 impl Files {
     /// The folder of the pool with this key, made if need be.
     pub(super) fn open(base: &Path, key: &str) -> io::Result<Self> {
-        let digest: String = Sha256::digest(key).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let files = Self { folder: base.join(digest) };
+        let files = Self { folder: base.join(hex(&Sha256::digest(key)[..16])) };
         files.make(key)?;
         Ok(files)
     }
@@ -123,7 +123,8 @@ impl Files {
     fn held_from(&self, first: u32) -> io::Result<u32> {
         let mut held = 0;
         for name in names(&self.seats())? {
-            if name.parse::<u32>().is_ok_and(|index| index >= first) && is_locked(&self.seats().join(&name))? {
+            if name.parse::<u32>().is_ok_and(|index| index >= first) && is_locked(&self.seats().join(&name))?
+            {
                 held += 1;
             }
         }

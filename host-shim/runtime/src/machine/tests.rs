@@ -2,8 +2,8 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::pool::tests::Member;
@@ -109,7 +109,8 @@ fn a_limit_holds_over_processes_and_everybody_is_served() {
     while ended < 32 {
         until(&mut all, |all| running(all) == 3.min(32 - ended));
         let first = ended as usize;
-        let at = (0..4).map(|n| (first + n) % 4).find(|&at| all[at].member.running > 0).expect("somebody runs");
+        let at =
+            (0..4).map(|n| (first + n) % 4).find(|&at| all[at].member.running > 0).expect("somebody runs");
         all[at].end();
         ended += 1;
         assert!(running(&all) <= 3);
@@ -282,7 +283,7 @@ impl Real {
     }
 
     fn signal(&self, signal: i32) {
-        let pid = self.child.id() as i32;
+        let pid = i32::try_from(self.child.id()).expect("a number of a process");
         // SAFETY: a child that has not been waited for, so the number is its own.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
         if signal == libc::SIGSTOP {
@@ -357,6 +358,6 @@ fn who_is_stopped_in_line_is_passed_over_and_who_is_stopped_with_a_seat_keeps_it
 }
 
 fn me_sees_a_seat_held(folder: &Path) -> bool {
-    let files = Files::open(folder, "gpu").expect("a folder");
+    let files = Files::open(folder, "pool gpu").expect("a folder");
     !files.is_any_free(1).expect("files")
 }

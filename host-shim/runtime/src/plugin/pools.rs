@@ -4,9 +4,10 @@
 //! is given, until nothing changes; before an operation it takes what the pool has for it. Without scopes that draw from the
 //! pool nothing of that happens.
 
+use crate::log::Level;
 use crate::plugin::succession::Facts;
 use crate::plugin::{Plugin, Work};
-use crate::pool::{MemberId, SharedPool};
+use crate::pool::{MemberId, Need, SharedPool};
 use crate::share::{ROUNDS, Share, endow};
 use crate::{Fault, Instant};
 
@@ -89,6 +90,21 @@ impl Plugin {
         // The rest comes when others had their turn.
         if let Work::Running { due, .. } = &mut self.work {
             *due = Some(now);
+        }
+    }
+
+    /// Says which scopes name a pool that there is none of.
+    pub(super) fn tell_of_pools(&mut self) {
+        let is_unserved =
+            |need: &&Need| need.pool.is_some() && self.share.as_ref().is_none_or(|share| !share.serves(need));
+        let unserved: Vec<&str> =
+            self.facts.needs.iter().filter(is_unserved).map(|need| need.scope.as_str()).collect();
+        if !unserved.is_empty() {
+            let line = format!(
+                "this host has no pools: {} get every seat they want, as if no pool was named",
+                unserved.join(", ")
+            );
+            self.out.line(Level::Warn, line);
         }
     }
 

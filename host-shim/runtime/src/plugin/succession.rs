@@ -9,7 +9,6 @@ use std::mem;
 use crate::bindings::exports::dsh::plugin::pools::Need;
 use crate::config::Config;
 use crate::instance::Instance;
-use crate::log::Level;
 use crate::plugin::configuration::{check_size, whole_text};
 use crate::plugin::{PORTION, Plugin, Role, Work};
 use crate::share::endow;
@@ -77,10 +76,9 @@ impl Facts {
         Ok(Ok(Self { problems, tools: instance.tools()?, paths, needs }))
     }
 
-    /// The scopes that name a pool.
-    pub(super) fn named(&self) -> Vec<&str> {
-        let named = self.needs.iter().filter(|need| need.pool.is_some());
-        named.map(|need| need.scope.as_str()).collect()
+    /// The scopes that name a pool, and which.
+    fn named(&self) -> Vec<(&str, &str)> {
+        self.needs.iter().filter_map(|need| Some((need.scope.as_str(), need.pool.as_deref()?))).collect()
     }
 }
 
@@ -181,14 +179,8 @@ impl Plugin {
     /// Takes note of what an instance said about itself.
     pub(super) fn learn(&mut self, facts: Facts) {
         let named = facts.named();
-        if named != self.facts.named() && !named.is_empty() {
-            self.out.line(
-                Level::Warn,
-                format!(
-                    "this host has no pools: {} get every seat they want, as if no pool was named",
-                    named.join(", ")
-                ),
-            );
+        if named != self.facts.named() {
+            self.names_pools = !named.is_empty();
         }
         if let Some(share) = &mut self.share {
             share.begin(&facts.needs);
