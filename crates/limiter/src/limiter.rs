@@ -3,15 +3,17 @@
 #[cfg(feature = "audit")]
 mod audit;
 mod counting;
+mod names;
 mod pools;
 mod registry;
 mod report;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use slab::Slab;
 
+use self::names::Names;
 use crate::call::{
     AnyCall, CallId, Instant, LiveCall, Outcome, Reason, Refusal, Route, Seniority, Settled, SpawnCall,
     SpawnEnd, StreamCall, Verdict, WaitingCall,
@@ -127,8 +129,7 @@ pub struct Limiter {
     /// The routes that nobody is on, longest idle first; few.
     idle: Vec<RouteIx>,
     sessions: Slab<Session>,
-    /// A table, because names have long beginnings in common and a component compares them byte by byte.
-    session_index: HashMap<Arc<str>, SessionIx>,
+    session_index: Names,
     scopes: Slab<Scope>,
     scope_index: BTreeMap<ScopeKey, ScopeIx>,
 

@@ -133,10 +133,10 @@ impl Limiter {
             let waits = self.waiters.values().filter(|w| w.kind == Kind::Stream && w.session == ix);
             assert_eq!(routes, waits.map(|w| w.route).collect(), "lines of {:?}", session.name);
             assert_eq!(routes.len(), session.lines.len(), "one line per route of {:?}", session.name);
-            assert!(session.name.as_ref().is_none_or(|name| self.session_index.get(name) == Some(&ix)));
+            assert!(session.name.as_ref().is_none_or(|name| self.session_index.get(name) == Some(ix)));
         }
         assert_eq!(
-            self.session_index.len(),
+            self.session_index.iter().count(),
             self.sessions.iter().filter(|(_, session)| session.name.is_some()).count()
         );
         for (ix, scope) in &self.scopes {

@@ -17,7 +17,7 @@ pub(super) const IDLE: usize = 8;
 
 impl Limiter {
     pub(super) fn session(&mut self, name: Option<String>) -> SessionIx {
-        let known = name.as_ref().and_then(|name| self.session_index.get(name.as_str()).copied());
+        let known = name.as_ref().and_then(|name| self.session_index.get(name));
         let ix = known.unwrap_or_else(|| {
             let name: Option<Arc<str>> = name.map(Into::into);
             let ix = self.sessions.insert(Session { name: name.clone(), lines: Vec::new(), users: 0 });
@@ -94,7 +94,7 @@ impl Limiter {
         if self.sessions[ix].users == 0
             && let Some(name) = self.sessions.remove(ix).name
         {
-            self.session_index.remove(&name);
+            self.session_index.remove(name);
         }
     }
 
@@ -232,7 +232,6 @@ impl Limiter {
             self.forget_idle_routes();
             self.routes.shrink_to_fit();
             self.sessions.shrink_to_fit();
-            self.session_index.shrink_to_fit();
             self.scopes.shrink_to_fit();
             self.queue.shrink();
             self.settled.shrink_to_fit();

@@ -243,7 +243,7 @@ fn seconds(ms: u64) -> String {
 impl Limiter {
     /// The sessions that run, wait or have calls that are remembered, by name; in no order.
     pub fn sessions(&self) -> impl Iterator<Item = &str> {
-        self.session_index.keys().map(AsRef::as_ref)
+        self.session_index.iter()
     }
 
     /// Who runs, who waits and why. Reading changes nothing.
@@ -255,9 +255,10 @@ impl Limiter {
             Some(None) => false,
             Some(Some(key)) => self.routes[route].scopes.iter().any(|&scope| self.scopes[scope].key == *key),
         };
-        let sessions: Option<BTreeSet<SessionIx>> = query.sessions.as_ref().map(|names| {
-            names.iter().filter_map(|name| self.session_index.get(name.as_str()).copied()).collect()
-        });
+        let sessions: Option<BTreeSet<SessionIx>> = query
+            .sessions
+            .as_ref()
+            .map(|names| names.iter().filter_map(|name| self.session_index.get(name)).collect());
         let listed = |session: SessionIx, route: RouteIx| {
             sessions.as_ref().is_none_or(|sessions| sessions.contains(&session)) && in_scope(route)
         };
