@@ -7,7 +7,7 @@
 //! | [`Chain`] | several plugins that all must admit, in a fixed order, the host's own the last. One per tenant |
 //! | [`Folder`] | a watched folder: what is dropped in is inspected and compiled on a thread of its own, and told as [`Change`]s to be applied to chains |
 //! | [`Limits`] | what a plugin may use: memory, time, handles, waits, lines of the log, sizes |
-//! | [`Pool`] | seats that several plugins share; [`ProcessPool`] is a ceiling over those of one process |
+//! | [`Pool`] | seats that several plugins share; [`ProcessPool`] is a ceiling over those of one process, and what they draw from the pools of their [`Machine`] |
 //! | [`Cache`], [`Precompiled`] | compiled code, from an earlier start or from the program's own build |
 //! | [`Inspection`] | what a file is and wants, without running or compiling any of it |
 //!
