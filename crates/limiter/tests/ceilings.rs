@@ -460,6 +460,19 @@ fn no_seat_is_wanted_for_whom_another_limit_blocks_unless_seats_are_kept_for_it(
         desk.call_on("q/x", "elsewhere");
     };
     assert_eq!(wanted("", &everything(1), it_is_old), Some(1), "two have come since");
+    let a_young_one_behind_it = |desk: &mut Desk| {
+        one_waits(desk);
+        desk.call("waits too");
+        desk.call_on("q/x", "elsewhere");
+        desk.call_on("q/x", "elsewhere");
+        desk.call("waits");
+    };
+    let by_stream = r#","countBy":"stream""#;
+    assert_eq!(
+        wanted(by_stream, &everything(1), a_young_one_behind_it),
+        Some(2),
+        "both old ones, not the third"
+    );
 }
 
 #[test]

@@ -25,6 +25,8 @@ impl Queue {
 
         for (ix, node) in &self.nodes {
             let path = self.path(ix);
+            let is_used = !node.children.is_empty() || node.heads.iter().any(|heads| !heads.is_empty());
+            assert!(ix == ROOT || is_used, "nobody waits at {path:?}");
             assert_eq!(
                 node.paused,
                 path.iter().any(|&scope| scopes[scope].max == Some(0)),
