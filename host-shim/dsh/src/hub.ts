@@ -162,9 +162,9 @@ export class Hub {
     }
   }
 
-  /** A row's limiter is there: it shares the seats of ceilings with those of the other rows. */
+  /** A row's limiter is there: it shares the seats of ceilings with the other rows, and those of named pools with other processes. */
   share(tenant: Tenant, addon: typeof Addon, name: string): void {
-    const pool = (this.#pool ??= new addon.Pool(() => this.#wake(), process.env['DSH_GEN_LIMIT_POOLS']));
+    const pool = (this.#pool ??= new addon.Pool(() => this.#wake(), process.env['DSH_GEN_LIMIT_POOLS']?.trim() || undefined));
     tenant.gate.onNews = () => this.#spread();
     tenant.gate.tell((limiter) => limiter.join(pool, name));
   }
